@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker without a GPU: speaks the wire protocol, and misbehaves where a spec asks it to.
+
+The spec's ``spin_cycles`` says how: 1 stops answering but keeps beating, 2 dies, 3 reports a sticky
+error, 4 stops everything, 5 answers after 50 ms. Everything else launches up to 8 CTAs.
+"""
+
+import os
+import sys
+import threading
+import time
+
+from thorprobe.record import Device, Limits, Observed, Origin, Outcome, Status
+from thorprobe.run import wire
+
+DEVICE = Device(
+    name="Fake GPU",
+    capability=(9, 0),
+    sms=8,
+    limits=Limits(
+        max_smem_per_block_optin=232_448,
+        max_smem_per_sm=233_472,
+        reserved_smem_per_block=1_024,
+        max_threads_per_sm=2_048,
+        max_blocks_per_sm=32,
+        registers_per_sm=65_536,
+    ),
+)
+
+_lock = threading.Lock()
+_beating = threading.Event()
+
+
+def _send(message: wire.FromWorker) -> None:
+    with _lock:
+        sys.stdout.buffer.write(wire.encode(message) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _beat() -> None:
+    while not _beating.wait(0.05):
+        _send(wire.Beat(stage="sync"))
+
+
+def main() -> None:
+    """Answer until the pipe closes."""
+    lines = iter(sys.stdin.buffer)
+    next(lines)
+    _send(wire.Hello(device=DEVICE, software={"fake": "1"}))
+    threading.Thread(target=_beat, daemon=True).start()
+    for line in lines:
+        message = wire.to_worker(line)
+        if not isinstance(message, wire.Ask):
+            continue
+        spec = message.spec
+        how = spec.spin_cycles
+        _send(wire.Beat(stage="launch"))
+        if how == 1:
+            time.sleep(60)
+        if how == 2:
+            os._exit(9)
+        if how == 4:
+            _beating.set()
+            time.sleep(60)
+        if how == 5:
+            time.sleep(0.05)
+        code = 0 if spec.cluster_size <= 8 else 912
+        outcome = Outcome(
+            id=spec.id,
+            spec=spec,
+            status=Status.ERROR if how == 3 else Status.PASS,
+            origin=Origin.MEASURED,
+            observed=Observed(
+                max_potential=8,
+                max_potential_code=0,
+                max_active=8 // spec.cluster_size,
+                max_active_code=0,
+                launch_code=code,
+                sync_code=700 if how == 3 else 0,
+                cluster_seen=None if code else spec.cluster_size,
+                verified=None if code else True,
+            ),
+            driver_log=(),
+        )
+        _send(wire.Answer(outcome=outcome, poisoned=how == 3, compiler="none"))
+        if how == 3:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

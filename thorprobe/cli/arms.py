@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``thorprobe topk-arms``."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from thorprobe.cli import options as o
+from thorprobe.cli.session import Session
+
+if TYPE_CHECKING:
+    from thorprobe.plan.arms import ArmsOptions
+
+_VLLM = "From vLLM's settings"
+
+
+def topk_arms(
+    *,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", metavar="VERSION", help="Dispatch policy; repeat for several"),
+    ] = None,
+    rows: Annotated[
+        str, typer.Option("--rows", metavar="LIST", help="num_rows, `1-8,33`; default: every arm")
+    ] = "",
+    lengths: Annotated[
+        str, typer.Option("--lengths", metavar="LIST", help="Row lengths; default: every path")
+    ] = "",
+    columns: Annotated[int, typer.Option("--columns", help="Columns of the score matrix")] = 65_536,
+    stride: Annotated[int, typer.Option("--stride", help="Row pitch; 0: the columns")] = 0,
+    k: Annotated[list[int] | None, typer.Option("--k", help="512, 1024 or 2048; repeat")] = None,
+    distribution: Annotated[
+        str, typer.Option("--distribution", help="normal, uniform, ten-values, all-equal, relu-sum")
+    ] = "normal",
+    as_capability: Annotated[
+        str,
+        typer.Option(
+            "--as-capability",
+            metavar="X.Y",
+            help="Dispatch as for this compute capability (11.0 makes any GPU take Thor's arms)",
+        ),
+    ] = "",
+    repeats: Annotated[int, typer.Option("--repeats", help="Launches timed; 0: no times")] = 20,
+    oracle: Annotated[
+        str, typer.Option("--oracle", help="Checks results: torch, numpy, or auto")
+    ] = "auto",
+    compiled_dims: o.CompiledOption = False,
+    requests: Annotated[
+        int | None,
+        typer.Option("--requests", help="Concurrent decode requests", rich_help_panel=_VLLM),
+    ] = None,
+    speculative_tokens: Annotated[
+        int,
+        typer.Option(
+            "--speculative-tokens", help="num_speculative_tokens of MTP", rich_help_panel=_VLLM
+        ),
+    ] = 0,
+    prefill_tokens: Annotated[
+        int | None,
+        typer.Option("--prefill-tokens", help="Prefill tokens in a step", rich_help_panel=_VLLM),
+    ] = None,
+    max_logits_mb: Annotated[
+        int,
+        typer.Option(
+            "--max-logits-mb",
+            help="VLLM_SPARSE_INDEXER_MAX_LOGITS_MB of a prefill",
+            rich_help_panel=_VLLM,
+        ),
+    ] = 512,
+    max_model_len: Annotated[
+        int, typer.Option("--max-model-len", help="max_model_len", rich_help_panel=_VLLM)
+    ] = 262_144,
+    capture_sizes: Annotated[
+        str,
+        typer.Option(
+            "--capture-sizes",
+            metavar="LIST",
+            help="CUDA-graph capture sizes that pad the rows",
+            rich_help_panel=_VLLM,
+        ),
+    ] = "",
+    reach: Annotated[
+        int | None,
+        typer.Option(
+            "--reach",
+            metavar="CTAS",
+            help="Print the settings that reach the arm of this cluster size, and stop",
+            rich_help_panel=_VLLM,
+        ),
+    ] = None,
+    device: o.DeviceOption = None,
+    profile: o.ProfileOption = None,
+    replay: o.ReplayOption = None,
+    partition: o.PartitionOption = "",
+    form: o.FormatOption = o.Format.TEXT,
+    json: o.JsonOption = False,
+    output: o.OutputOption = None,
+    store: o.StoreOption = None,
+    resume: o.ResumeOption = None,
+    no_progress: o.NoProgressOption = False,
+    fail_on: o.FailOnOption = None,
+    baseline: o.BaselineOption = None,
+    deadline: o.DeadlineOption = 10.0,
+) -> None:
+    """Drive every arm of cooperative_topk through num_rows, and check each result.
+
+    One row per arm: rows, cluster, bytes, gate, verdict, cause, results checked, time, and the
+    cluster size that was fastest at these rows.
+    """
+    from thorprobe.plan import arms as plans
+    from thorprobe.plan import partition as partitions
+    from thorprobe.plan.drive import from_settings, parse_capability, parse_lengths
+    from thorprobe.question import ArmsQuestion
+
+    parsed = partitions.parse(partition)
+    capability = parse_capability(as_capability) if as_capability else None
+    wanted = plans.ArmsOptions(
+        policies=tuple(dict.fromkeys(policy or plans.DEFAULT_POLICIES)),
+        capability=capability or (0, 0),
+        rows=plans.parse_rows(rows) if rows else (),
+        lengths=parse_lengths(lengths) if lengths else (),
+        columns=columns,
+        stride=stride,
+        k=tuple(dict.fromkeys(k or (512,))),
+        distribution=distribution,
+        repeats=repeats,
+        partition=str(parsed) if parsed else "",
+        compiled=compiled_dims,
+    )
+    wanted = from_settings(
+        wanted,
+        requests=requests,
+        speculative_tokens=speculative_tokens,
+        prefill_tokens=prefill_tokens,
+        max_logits_mb=max_logits_mb,
+        max_model_len=max_model_len,
+        capture_sizes=capture_sizes,
+    )
+    plans.plan(_dispatched(wanted, capability or (9, 0)))  # Bad values end it here.
+    session = Session(
+        device=device,
+        profile=profile,
+        replay=replay,
+        partition=wanted.partition,
+        form=o.Format.JSON if json else form,
+        output=output,
+        store=store,
+        resume=resume,
+        progress=not no_progress,
+        fail_on=fail_on or (),
+        baseline=baseline,
+        deadline_s=deadline,
+        oracle=_oracle(oracle),
+    )
+    if reach is not None:
+        _print_reach(session, wanted, capability, reach, max_model_len)
+        raise typer.Exit
+
+    def question(found: Any) -> ArmsQuestion:
+        from thorprobe.plan.drive import with_arm_reached
+
+        dispatched = _dispatched(wanted, capability or found.capability)
+        return ArmsQuestion(with_arm_reached(dispatched))
+
+    raise typer.Exit(int(session.run(question, wanted.partition)))
+
+
+def _dispatched(wanted: "ArmsOptions", capability: tuple[int, int]) -> "ArmsOptions":
+    import msgspec
+
+    return msgspec.structs.replace(wanted, capability=capability)
+
+
+def _oracle(name: str) -> str:
+    from thorprobe.errors import UsageError
+
+    if name not in ("auto", "torch", "numpy"):
+        raise UsageError(
+            f"`--oracle {name}` was asked for, but the oracles are auto, torch and numpy",
+            "auto takes torch.topk where torch is installed",
+        )
+    return name
+
+
+def _print_reach(
+    session: Session,
+    wanted: "ArmsOptions",
+    capability: tuple[int, int] | None,
+    cluster: int,
+    max_model_len: int,
+) -> None:
+    """Print which settings of vLLM reach an arm; for Thor where nothing else was named."""
+    from thorprobe.plan.drive import reach_lines
+    from thorprobe.run.profile import load
+
+    if capability is None:
+        profile = load(session.profile or "thor")
+        capability = profile.device().capability
+    for line in reach_lines(wanted.policies, capability, cluster, max_model_len):
+        typer.echo(line)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``thorprobe doctor``."""
+
+import sys
+
+import typer
+
+from thorprobe.cli import options as o
+
+
+def doctor(*, json: o.JsonOption = False, output: o.OutputOption = None) -> None:
+    """Say what is here and what is missing, with the exact line that mends it.
+
+    Devices, driver, NVRTC, packages, partitions (MIG, MPS, green contexts), other processes.
+    """
+    from thorprobe.cli.session import write
+    from thorprobe.run.survey import survey
+
+    facts = survey()
+    if json:
+        import msgspec
+
+        from thorprobe.inquiry import now
+        from thorprobe.record import SchemaTag
+
+        document = {"schema": SchemaTag(), "command": "doctor", "started": now(), "facts": facts}
+        write(msgspec.json.format(msgspec.json.encode(document)).decode(), output)
+        return
+    if output is not None:
+        write("\n".join(_lines(facts)), output)
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    for line in _lines(facts):
+        style = "yellow" if "MISSING" in line else ""
+        console.print(escape(line), style=style)
+    missing = [fact for fact in facts if not fact.found]
+    if missing:
+        typer.echo(f"\n{len(missing)} missing; each with the line that mends it", err=True)
+
+
+def _lines(facts: "tuple[object, ...]") -> "list[str]":
+    from thorprobe.run.survey import Fact
+
+    lines: list[str] = []
+    topic = ""
+    width = max((len(f.name) for f in facts if isinstance(f, Fact)), default=0)
+    for fact in facts:
+        if not isinstance(fact, Fact):
+            continue
+        if fact.topic != topic:
+            topic = fact.topic
+            lines.append(topic)
+        mark = "  " if fact.found else "  MISSING "
+        lines.append(f"{mark}{fact.name:{width}}  {fact.value}")
+        if fact.mend:
+            lines.append(f"    hint: {fact.mend}")
+    return lines

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``thorprobe list``."""
+
+import typer
+
+from thorprobe.cli import options as o
+
+PROBES = {
+    "cluster-sweep": "Which cluster sizes launch at each footprint, and the GPC map",
+    "topk-arms": "Which arm each num_rows takes, whether it launches and whether it is right",
+}
+
+
+def list_(*, json: o.JsonOption = False) -> None:
+    """List probes, kernels, footprints, profiles, policies, scenarios and causes."""
+    from thorprobe.judge.catalogue import CATALOGUE
+    from thorprobe.plan import footprint, policy, scenario
+    from thorprobe.run import profile
+
+    scenarios = [scenario.load(name) for name in scenario.names()]
+    profiles = [profile.load(name) for name in profile.names()]
+    policies = [policy.load(name) for name in policy.names()]
+    groups = {
+        "probes": PROBES,
+        "footprints": {
+            f.label: f"{f.threads} threads and {f.dynamic_smem:,} B of dynamic shared memory a CTA"
+            for f in footprint.STANDARD
+        },
+        "profiles": {p.name: p.description for p in profiles},
+        "policies": {p.name: f"{p.version}, {p.date}: {p.source}" for p in policies},
+        "scenarios": {s.name: s.description for s in scenarios},
+        "causes": {c.key: c.sentence for c in CATALOGUE},
+    }
+    if json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(groups)).decode())
+        return
+    for title, entries in groups.items():
+        typer.echo(title)
+        width = max(map(len, entries), default=0)
+        for name, sentence in entries.items():
+            typer.echo(f"  {name:{width}}  {sentence}")

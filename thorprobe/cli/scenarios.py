@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``thorprobe run``."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from thorprobe.cli import options as o
+from thorprobe.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from thorprobe.inquiry import Answerer
+    from thorprobe.plan.scenario import ExpectationResult, Scenario
+    from thorprobe.record import Document
+
+
+def run(
+    *,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SCENARIO]...", help="Names or .toml files; none: all shipped"),
+    ] = None,
+    form: o.FormatOption = o.Format.TEXT,
+    json: o.JsonOption = False,
+    output: o.OutputOption = None,
+    no_progress: o.NoProgressOption = False,
+    deadline: o.DeadlineOption = 10.0,
+) -> None:
+    """Run scenarios: a known failure is green, a change is red.
+
+    Exits 1 where an outcome differs from what is expected, and 3 where everything was waived
+    because the devices are not here.
+    """
+    from thorprobe.plan import scenario as scenarios
+    from thorprobe.record import Status
+    from thorprobe.render import EXPECTATION_FORMATS
+    from thorprobe.render.expectation import Line
+
+    form = o.Format.JSON if json else form
+    if form.value not in EXPECTATION_FORMATS:
+        raise UsageError(
+            f"`--format {form.value}` was asked for, but scenarios have no such format",
+            f"the formats of `run` are {', '.join(EXPECTATION_FORMATS)}",
+        )
+    chosen = [scenarios.load(name) for name in names or scenarios.names()]
+    results: list[ExpectationResult] = []
+    for scenario in chosen:
+        results += _run(scenario, shown=not no_progress, deadline_s=deadline)
+    lines = [Line(r.scenario, r.sentence, r.status) for r in results]
+    _show(lines, form, output)
+    statuses = [r.status for r in results]
+    if Status.FAIL in statuses:
+        raise typer.Exit(int(ExitCode.EXPECTATION_FAILED))
+    if all(status is Status.WAIVED for status in statuses):
+        raise typer.Exit(int(ExitCode.COULD_NOT_PROBE))
+
+
+def _show(lines: "list[Any]", form: o.Format, output: Any) -> None:
+    from thorprobe.cli.session import write
+    from thorprobe.render import EXPECTATION_FORMATS
+
+    if form is o.Format.TEXT and output is None:
+        from thorprobe.render.text import show_expectations, terminal
+
+        show_expectations(lines, terminal(sys.stdout))
+        return
+    write(EXPECTATION_FORMATS[form.value](lines), output)
+
+
+def _run(scenario: "Scenario", *, shown: bool, deadline_s: float) -> "list[ExpectationResult]":
+    from thorprobe.cli.session import progress
+    from thorprobe.errors import CouldNotProbeError
+    from thorprobe.inquiry import inquire
+    from thorprobe.plan.scenario import check, mismatch, waive
+
+    try:
+        answerer = _open(scenario, deadline_s)
+    except CouldNotProbeError as error:
+        if scenario.device.profile:
+            raise
+        return waive(scenario, error.sentence)
+    try:
+        other = mismatch(scenario.device, answerer.device)
+        if other:
+            return waive(scenario, other)
+        documents: list[Document | None] = []
+        for probe in scenario.probes:
+            question = _question(probe, answerer.device, scenario.device.partition)
+            with progress(f"{scenario.name}: {question.command}", shown=shown) as advance:
+                documents.append(inquire(question, answerer, progress=advance))
+        return check(scenario, documents)
+    finally:
+        answerer.close()
+
+
+def _open(scenario: "Scenario", deadline_s: float) -> "Answerer":
+    wanted = scenario.device
+    if wanted.profile:
+        from thorprobe.run.model import ModelAnswerer
+        from thorprobe.run.profile import load
+
+        profile = load(wanted.profile)
+        if wanted.without_layout:
+            profile = profile.without_layout()
+        return ModelAnswerer(profile, wanted.partition)
+    from thorprobe.run.gpu import GpuAnswerer
+
+    def opened(ordinal: int) -> GpuAnswerer:
+        return GpuAnswerer(ordinal, wanted.partition, oracle="auto", deadline_s=deadline_s)
+
+    for ordinal in range(1, wanted.count):
+        opened(ordinal).close()  # Raises CouldNotProbeError where there are not so many.
+    return opened(0)
+
+
+def _question(probe: Any, device: Any, partition: str) -> Any:
+    from thorprobe.plan.scenario import SweepProbe
+    from thorprobe.plan.sweep import SweepOptions
+    from thorprobe.question import ArmsQuestion, SweepQuestion
+
+    if isinstance(probe, SweepProbe):
+        return SweepQuestion(
+            SweepOptions(
+                sizes=probe.sizes,
+                kernels=probe.kernels,
+                partition=partition,
+                compiled=probe.compiled_dims,
+            )
+        )
+    return ArmsQuestion(probe.options(device.capability, partition))

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a question to an answerer, stores each outcome as it arrives, and makes the document."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from thorprobe import __version__
+from thorprobe.errors import ExitCode, UsageError
+from thorprobe.judge.cause import judge
+from thorprobe.question import Question, of_header, plan_digest
+from thorprobe.record import (
+    Device,
+    Document,
+    Footer,
+    Header,
+    LaunchSpec,
+    Origin,
+    Outcome,
+    Status,
+    Tool,
+)
+from thorprobe.run.store import Recording, Store
+
+Progress = Callable[[int, int], None]
+
+
+class Answerer(Protocol):
+    """A device, a model of one, or a recording."""
+
+    device: Device
+    software: dict[str, str]
+    inputs: dict[str, str]
+
+    @property
+    def origin(self) -> Origin:
+        """Where the answers come from."""
+        ...
+
+    def ask(self, specs: Sequence[LaunchSpec]) -> Iterator[Outcome]:
+        """Answer each launch."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the device."""
+        ...
+
+
+def now() -> str:
+    """Return the time in UTC to the second, ISO 8601."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def process_age() -> float:
+    """Return the seconds since this process started; the interpreter's start counts.
+
+    Where /proc does not tell, the seconds since this module was imported.
+    """
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+        return uptime - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.monotonic() - _IMPORTED
+
+
+_IMPORTED = time.monotonic()
+
+
+def inquire(
+    question: Question,
+    answerer: Answerer,
+    *,
+    argv: Sequence[str] = (),
+    store_path: Path | None = None,
+    kept: Recording | None = None,
+    progress: Progress = lambda _done, _total: None,
+    started_s: Callable[[], float] = process_age,
+) -> Document:
+    """Ask everything the question calls for and return the judged document.
+
+    With ``store_path`` each outcome is written as it arrives; with ``kept`` (a recording of the
+    same question on the same device) what it holds is not asked again, and a finished one is left
+    as it is.
+
+    Raises UsageError where ``kept`` belongs to another question or device, StoreError where the
+    store cannot be written any further.
+    """
+    first = question.first()
+    header = Header(
+        tool=Tool(version=__version__),
+        command=question.command,
+        argv=tuple(argv),
+        started=kept.header.started if kept else now(),
+        origin=answerer.origin,
+        device=answerer.device,
+        software=answerer.software,
+        inputs=answerer.inputs,
+        options=question.options,
+        plan=plan_digest(first),
+    )
+    held: dict[str, Outcome] = {}
+    if kept is not None:
+        _same_run(kept.header, header)
+        header = kept.header
+        held = {o.id: judge(o, header.device) for o in kept.outcomes}
+        if kept.footer is not None:
+            return of_recording(kept)
+    store = Store(store_path, header, kept) if store_path else None
+    try:
+        results = list(held.values())
+        asked: Sequence[LaunchSpec] = first
+        total = 0
+        while asked:
+            total += len(asked)
+            done = total - len(asked) + sum(spec.id in held for spec in asked)
+            progress(done, total)
+            for outcome in _answers(answerer, asked, held):
+                judged = judge(outcome, answerer.device)
+                if judged.id in held:
+                    continue
+                held[judged.id] = judged
+                results.append(judged)
+                if store:
+                    store.write(judged)
+                done += not judged.assumes
+                progress(done, total)
+            asked = question.more(results)
+        document = assemble(header, results, question, ended=now(), wall_s=started_s())
+        # Compiler and kernel hashes are known once the first launch was answered.
+        document = _with_provenance(document, answerer)
+        if store:
+            store.write(
+                Footer(
+                    ended=document.ended,
+                    exit_code=document.exit_code,
+                    probes=len(results),
+                    wall_s=document.wall_s,
+                    software=document.software,
+                    inputs=document.inputs,
+                )
+            )
+        return document
+    finally:
+        if store:
+            store.__exit__(None, None, None)
+
+
+def _answers(
+    answerer: Answerer, asked: Sequence[LaunchSpec], held: dict[str, Outcome]
+) -> Iterator[Outcome]:
+    # A prediction has more outcomes than launches (one a claim) and costs nothing to repeat.
+    predicted = answerer.origin is Origin.PREDICTED
+    return answerer.ask([spec for spec in asked if predicted or spec.id not in held])
+
+
+def _same_run(old: Header, new: Header) -> None:
+    if old.plan != new.plan or old.command != new.command:
+        raise UsageError(
+            "the store to resume was planned by another thorprobe, so its launches do not match",
+            "start a new store with `--store FILE`",
+        )
+    before, after = old.device, new.device
+    if (before.name, before.capability, before.sms, before.partition, before.profile) != (
+        after.name,
+        after.capability,
+        after.sms,
+        after.partition,
+        after.profile,
+    ):
+        raise UsageError(
+            f"the store to resume was recorded on {before.name} with {before.sms} SMs, "
+            f"and this is {after.name} with {after.sms} SMs",
+            "resume on the same device, or start a new store with `--store FILE`",
+        )
+
+
+def assemble(
+    header: Header, results: Sequence[Outcome], question: Question, *, ended: str, wall_s: float
+) -> Document:
+    """Make the document of judged outcomes."""
+    origin = header.origin
+    return Document(
+        schema=header.schema,
+        tool=header.tool,
+        command=header.command,
+        argv=header.argv,
+        started=header.started,
+        ended=ended,
+        origin=origin,
+        device=header.device,
+        software=header.software,
+        inputs=header.inputs,
+        options=header.options,
+        results=tuple(results),
+        summary=question.summary(results, header.device),
+        wall_s=round(wall_s, 2),
+        exit_code=int(exit_code(results)),
+    )
+
+
+def _with_provenance(document: Document, answerer: Answerer) -> Document:
+    return msgspec.structs.replace(
+        document,
+        software=document.software | answerer.software,
+        inputs=document.inputs | answerer.inputs,
+    )
+
+
+def exit_code(results: Sequence[Outcome]) -> ExitCode:
+    """Return the exit code of a measurement: done, hung, or nothing could be probed."""
+    statuses = [o.status for o in results]
+    if Status.TIMEOUT in statuses:
+        return ExitCode.HUNG
+    if statuses and all(s in (Status.WAIVED, Status.ERROR) for s in statuses):
+        return ExitCode.COULD_NOT_PROBE
+    return ExitCode.DONE
+
+
+def of_recording(recording: Recording) -> Document:
+    """Judge a recording anew and make its document; bisected launches included.
+
+    The origin stays what the header says: the page of a measurement shows a measurement.
+    """
+    question = of_header(recording.header)
+    results = [judge(o, recording.header.device) for o in recording.outcomes]
+    known = {o.spec.id for o in results}
+    while added := question.more(results):
+        if any(spec.id not in known for spec in added):
+            break
+    footer = recording.footer
+    document = assemble(
+        recording.header,
+        results,
+        question,
+        ended=footer.ended if footer else "",
+        wall_s=footer.wall_s if footer else 0.0,
+    )
+    if footer is None:
+        return document
+    return msgspec.structs.replace(
+        document,
+        software=document.software | footer.software,
+        inputs=document.inputs | footer.inputs,
+    )

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The closed catalogue of causes: why a launch was refused, went wrong, or was not judged.
+
+Each entry says in one sentence what is wrong, which test separates it from its neighbours, and what
+to do next. The codes and the order of judgement behind the entries were measured on an H200 with a
+580-series driver (2026-11-30) unless the entry says otherwise; ``undetermined`` is an entry like
+any other, and the one to use when the facts fit two causes.
+"""
+
+from thorprobe.errors import UsageError
+from thorprobe.record import Record, Verdict
+
+
+class Cause(Record, frozen=True):
+    """One entry: its key in the JSON contract, its number, and what a person is told."""
+
+    key: str
+    number: int
+    name: str
+    sentence: str
+    separating_test: str
+    next_action: str
+
+
+CATALOGUE: tuple[Cause, ...] = (
+    Cause(
+        "larger-than-any-gpc",
+        1,
+        "larger than any GPC",
+        "No group of SMs that the device schedules together has as many SMs as the cluster CTAs",
+        "912 with every argument in order, max active clusters 0 and a silent driver log; "
+        "a trivial kernel without shared memory is refused at the same size",
+        "Use the largest size that `thorprobe cluster-sweep` shows as launching",
+    ),
+    Cause(
+        "non-portable-not-enabled",
+        2,
+        "non-portable size not enabled",
+        "The cluster has more than 8 CTAs and the function does not allow non-portable sizes",
+        "912 without the opt-in; ask again with it: any other answer, or a 912 without the "
+        "driver's sentence about portable sizes, is another cause",
+        "Set CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED to 1 and check its return code",
+    ),
+    Cause(
+        "cluster-over-16",
+        3,
+        "cluster over 16",
+        "The cluster has more than 16 CTAs, which no device launches",
+        "912 at 17 and more whatever the opt-in; max active clusters may still be above 0 there",
+        "Use at most 16 CTAs",
+    ),
+    Cause(
+        "grid-not-divisible",
+        4,
+        "grid not divisible",
+        "The grid is no multiple of the cluster in every dimension",
+        "912 that goes away when each grid dimension is rounded up to a multiple of the cluster's",
+        "Round the grid up per dimension; the grid counts CTAs, not clusters",
+    ),
+    Cause(
+        "required-cluster-mismatch",
+        5,
+        "compiled cluster size differs",
+        "The kernel is compiled for another cluster size than the launch asks for",
+        "912 that goes away when the cluster attribute is left out or equals the compiled size; "
+        "`thorprobe inspect` prints the compiled size",
+        "Launch the compiled size, or compile without __cluster_dims__",
+    ),
+    Cause(
+        "smem-over-optin",
+        6,
+        "shared memory over the opt-in limit",
+        "One CTA asks for more shared memory than the device allows a block, which is no fault "
+        "of the cluster",
+        "1 (invalid argument), not 912, at launch and already at the attribute setter; "
+        "the same cluster launches without shared memory",
+        "Use less dynamic shared memory, or a kernel built for this limit",
+    ),
+    Cause(
+        "smem-not-opted-in",
+        7,
+        "shared memory not opted in",
+        "More than the default of dynamic shared memory is asked for and the function's limit "
+        "was not raised",
+        "1 (invalid argument) that goes away once MAX_DYNAMIC_SHARED_SIZE_BYTES is set",
+        "Set CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES and check its return code",
+    ),
+    Cause(
+        "block-too-large",
+        8,
+        "block too large",
+        "The block has more threads than the device allows",
+        "1 (invalid argument), judged before shared memory and cluster",
+        "Use a smaller block",
+    ),
+    Cause(
+        "empty-grid",
+        9,
+        "empty grid",
+        "A grid dimension is 0, as for zero rows",
+        "1 (invalid argument) that goes away with one row",
+        "Skip the launch when there are no rows",
+    ),
+    Cause(
+        "cooperative-too-large",
+        10,
+        "cooperative grid too large",
+        "A cooperative launch asks for more CTAs than fit on the device at once",
+        "720 that goes away without the cooperative attribute or with a smaller grid",
+        "Launch at most max active clusters, or drop the cooperative attribute",
+    ),
+    Cause(
+        "out-of-resources",
+        11,
+        "out of resources",
+        "One CTA needs more registers or threads than an SM has",
+        "701, whatever the cluster size",
+        "Compile with launch bounds for this block size, or use a smaller block",
+    ),
+    Cause(
+        "no-kernel-image",
+        12,
+        "no kernel image",
+        "The module holds no code for this device",
+        "209 when the module is loaded: nothing was launched",
+        "Build for this device's target; `thorprobe inspect` lists the targets of a file",
+    ),
+    Cause(
+        "ptx-too-new",
+        13,
+        "PTX newer than the driver",
+        "The module holds PTX of a newer version than the driver compiles",
+        "222 when the module is loaded: nothing was launched",
+        "Update the driver, or ship a cubin for this device",
+    ),
+    Cause(
+        "invalid-image",
+        14,
+        "invalid image",
+        "The module is no code that the driver can read",
+        "200 when the module is loaded: nothing was launched",
+        "Check the file: it may be truncated, or no cubin, fatbin or PTX at all",
+    ),
+    Cause(
+        "no-cluster-launch",
+        15,
+        "no cluster launch",
+        "The device does not launch clusters of any size",
+        "device attribute CLUSTER_LAUNCH is 0 (compute capability below 9.0)",
+        "Use a kernel without clusters",
+    ),
+    Cause(
+        "cluster-ignored",
+        16,
+        "cluster ignored",
+        "The launch was accepted and the kernel saw another cluster size than was asked for",
+        "launch code 0, and the cluster size read back in the kernel differs",
+        "Check that the launch carries the cluster attribute and that numAttrs counts it",
+    ),
+    Cause(
+        "prior-error",
+        17,
+        "earlier error",
+        "The context already carried an error of an earlier launch, so this one was not judged",
+        "the check before the launch, or the launch itself, answers the code of an earlier fault",
+        "Ask again in a new process",
+    ),
+    Cause(
+        "kernel-fault",
+        18,
+        "kernel fault",
+        "The launch was accepted and the kernel faulted while it ran",
+        "launch code 0, and the synchronisation answers a fault such as 700 or 715",
+        "Run it under compute-sanitizer; the cluster size itself was accepted",
+    ),
+    Cause(
+        "hang",
+        19,
+        "hang",
+        "Nothing came back before the deadline, and the launch was ended from outside",
+        "a longer deadline, and no other process on the GPU: a kernel that is only slow finishes",
+        "Look for a barrier that some CTA never reaches, or for a GPU that is busy",
+    ),
+    Cause(
+        "wrong-result",
+        20,
+        "wrong result",
+        "The kernel ran to its end and its result is wrong",
+        "the kernel's own proof, or the comparison with the oracle row by row",
+        "Repeat with the same seed: a result that changes points to a race",
+    ),
+    Cause(
+        "could-not-run",
+        21,
+        "could not run",
+        "The probe ended before its launch, so nothing is known of it",
+        "no launch code was recorded",
+        "Read the note and the first call that failed; `thorprobe doctor` names what is missing",
+    ),
+    Cause(
+        "undetermined",
+        22,
+        "undetermined",
+        "The facts at hand fit more than one cause or answer",
+        "the driver log, max active clusters, and the same size with a trivial kernel",
+        "Run `thorprobe cluster-sweep` on the device itself",
+    ),
+)
+
+BY_KEY: dict[str, Cause] = {entry.key: entry for entry in CATALOGUE}
+
+REFUSALS: frozenset[str] = frozenset(
+    entry.key for entry in CATALOGUE if entry.number <= BY_KEY["no-cluster-launch"].number
+) | {"undetermined"}
+"""Keys that may stand beside the verdict *refused*."""
+
+CONSISTENT: dict[Verdict, frozenset[str | None]] = {
+    Verdict.LAUNCHES: frozenset({None}),
+    Verdict.REFUSED: REFUSALS,
+    Verdict.WRONG: frozenset({"cluster-ignored", "wrong-result"}),
+    Verdict.FAULTS: frozenset({"kernel-fault"}),
+    Verdict.HANGS: frozenset({"hang"}),
+    Verdict.UNDETERMINED: frozenset({"undetermined"}),
+    Verdict.NOT_PROBED: frozenset({"could-not-run", "prior-error"}),
+}
+"""The causes that each verdict admits; every judged outcome obeys it."""
+
+
+SEVERITY: tuple[Verdict, ...] = (
+    Verdict.LAUNCHES,
+    Verdict.NOT_PROBED,
+    Verdict.UNDETERMINED,
+    Verdict.REFUSED,
+    Verdict.FAULTS,
+    Verdict.HANGS,
+    Verdict.WRONG,
+)
+"""Verdicts from harmless to worst: what counts when several launches are told as one."""
+
+
+def cause(key: str) -> Cause:
+    """Look an entry up by its key; raises UsageError for a key that the catalogue lacks."""
+    try:
+        return BY_KEY[key]
+    except KeyError:
+        raise UsageError(
+            f"cause {key!r} was asked for and is not in the catalogue",
+            "known causes: " + ", ".join(BY_KEY),
+        ) from None

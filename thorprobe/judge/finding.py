@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The finding of a cluster sweep in one sentence."""
+
+from collections.abc import Mapping, Sequence
+
+from thorprobe.judge.catalogue import BY_KEY
+from thorprobe.record import (
+    MAX_CLUSTER,
+    Device,
+    Footprint,
+    GpcMap,
+    KernelSummary,
+    Refusal,
+    UnderClaim,
+)
+
+Summaries = Mapping[Footprint, KernelSummary]
+_States = dict[int, tuple[str, Refusal | None]]
+_GPC = "larger-than-any-gpc"
+
+
+def sizes_text(sizes: Sequence[int]) -> str:
+    """Write whole numbers for a sentence: (4, 8, 9, 10, 16) gives ``4, 8 to 10 and 16``."""
+    runs: list[list[int]] = []
+    for size in sorted(set(sizes)):
+        if runs and size == runs[-1][-1] + 1:
+            runs[-1].append(size)
+        else:
+            runs.append([size])
+    words: list[str] = []
+    for run in runs:
+        words += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(size) for size in run]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def are(sizes: Sequence[int]) -> str:
+    """Return the verb for that many sizes."""
+    return "is" if len(set(sizes)) == 1 else "are"
+
+
+def code_text(refusal: Refusal, *, with_cause: bool) -> str:
+    """Write a refusal: code, name and, if wanted, the cause's name."""
+    words = "" if refusal.code is None else f"{refusal.code} {refusal.name}".strip()
+    cause = BY_KEY[refusal.cause].name if refusal.cause in BY_KEY else refusal.cause
+    if not words:
+        return cause
+    return f"{words} ({cause})" if with_cause else words
+
+
+def measured_finding(
+    summaries: Summaries, gpc_map: GpcMap, device: Device, *, opted_in: bool
+) -> str:
+    """Tell what launches, what is refused with which code, and the largest GPC, once.
+
+    Footprints and kernels that answer alike are told together, the others by name.
+    """
+    gpc = gpc_sentence(gpc_map, device)
+    groups = _groups(summaries)
+    told = [_measured_group(states, gpc_known=bool(gpc)) for _, states in groups]
+    subjects = _subjects([members for members, _ in groups])
+    parts = [
+        f"{subject}: {text}" if subject else text
+        for subject, text in zip(subjects, told, strict=True)
+    ]
+    parts += [gpc] if gpc else []
+    parts += [] if opted_in else ["asked without the non-portable opt-in"]
+    return _sentence(parts)
+
+
+def predicted_finding(
+    summaries: Summaries,
+    gpc_map: GpcMap,
+    device: Device,
+    under: Sequence[tuple[UnderClaim, Summaries]],
+    *,
+    several_maps: bool,
+) -> str:
+    """Tell what is refused or launches on every admissible map, what is open, and each claim."""
+    groups = _groups(summaries)
+    subjects = _subjects([members for members, _ in groups])
+    parts = []
+    for subject, (_, states) in zip(subjects, groups, strict=True):
+        text = _predicted_group(states, several_maps=several_maps)
+        parts.append(f"{subject}: {text}" if subject else text)
+    gpc = gpc_sentence(gpc_map, device)
+    parts += [gpc] if gpc else []
+    for claim, claimed in under:
+        groups = _groups(claimed)
+        subjects = _subjects([members for members, _ in groups])
+        texts = []
+        for subject, (_, states) in zip(subjects, groups, strict=True):
+            text = _claimed_group(states)
+            texts.append(f"{subject}: {text}" if subject else text)
+        texts = texts or ["nothing was asked"]
+        what = f'with the published claim "{claim.claim.statement}" ({claim.claim.source})'
+        parts.append(f"{what} {', '.join(texts)}")
+    return "Predicted, nothing was launched: " + "; ".join(parts or ["nothing was asked"])
+
+
+def gpc_sentence(gpc_map: GpcMap, device: Device) -> str:
+    """Name the largest group of SMs, '' when no map is known.
+
+    The solved map decides launches; where the SM ids join more than it, both are named.
+    """
+    where = " in this partition" if device.partition else ""
+    solved = max(gpc_map.solved) if gpc_map.solved else None
+    seen = max(gpc_map.measured) if gpc_map.measured else None
+    if solved is None and seen is None:
+        return ""
+    if solved is not None and seen is not None and seen != solved:
+        return (
+            f"the largest group that hosts a cluster{where} has {solved} SMs, "
+            f"though {seen} SMs share a GPC"
+        )
+    return f"largest GPC{where} has {solved or seen} SMs"
+
+
+def _groups(summaries: Summaries) -> list[tuple[list[Footprint], _States]]:
+    """Join footprints that answer alike at every size they were both asked."""
+    groups: list[tuple[list[Footprint], _States]] = []
+    for footprint in sorted(summaries):
+        states = _states(summaries[footprint])
+        for members, known in groups:
+            common = states.keys() & known.keys()
+            if common and all(states[size] == known[size] for size in common):
+                members.append(footprint)
+                known.update(states)
+                break
+        else:
+            groups.append(([footprint], dict(states)))
+    return groups
+
+
+def _states(summary: KernelSummary) -> _States:
+    states: _States = dict.fromkeys(summary.launches, ("launches", None))
+    states |= dict.fromkeys(summary.undetermined, ("undetermined", None))
+    states |= dict.fromkeys(summary.wrong, ("wrong", None))
+    states |= {int(size): ("refused", refusal) for size, refusal in summary.refused.items()}
+    return states
+
+
+def _subjects(groups: Sequence[Sequence[Footprint]]) -> list[str]:
+    """Name each group by what tells it from the others: kernel, else memory, else in full."""
+    if len(groups) < 2:
+        return [""] * len(groups)
+    kernels = [sorted({f.kernel for f in members}, key=_trivial_first) for members in groups]
+    if _disjoint(kernels):
+        return [" and ".join(names) for names in kernels]
+    memory = [sorted({f.dynamic_smem for f in members}) for members in groups]
+    if _disjoint(memory):
+        return [
+            f"with {' and '.join(f'{size:,}' for size in sizes)} B of dynamic shared memory"
+            for sizes in memory
+        ]
+    return [", ".join(f.label for f in members) for members in groups]
+
+
+def _trivial_first(kernel: str) -> tuple[bool, str]:
+    return kernel != "trivial", kernel
+
+
+def _disjoint(sets: Sequence[Sequence[object]]) -> bool:
+    return sum(map(len, sets)) == len({item for members in sets for item in members})
+
+
+def _with(states: _States, state: str) -> list[int]:
+    return sorted(size for size, (word, _) in states.items() if word == state)
+
+
+def _refusals(states: _States) -> list[tuple[Refusal, list[int]]]:
+    found: dict[tuple[int | None, str, str], tuple[Refusal, list[int]]] = {}
+    for size in _with(states, "refused"):
+        refusal = states[size][1]
+        if refusal is not None:
+            key = (refusal.code, refusal.name, refusal.cause)
+            found.setdefault(key, (refusal, []))[1].append(size)
+    return list(found.values())
+
+
+def _measured_group(states: _States, *, gpc_known: bool) -> str:
+    launches, wrong = _with(states, "launches"), _with(states, "wrong")
+    unknown = _with(states, "undetermined")
+    if not launches:
+        parts = ["no size launches"]
+    elif launches == list(range(1, launches[-1] + 1)):
+        parts = [f"launches up to {launches[-1]} CTAs"]
+    else:
+        parts = [f"launches {sizes_text(launches)} CTAs"]
+    if launches and launches[-1] == MAX_CLUSTER:
+        parts[0] += ", the architecture's maximum"
+    for refusal, sizes in _refusals(states):
+        answered = code_text(refusal, with_cause=not (gpc_known and refusal.cause == _GPC))
+        parts.append(f"{sizes_text(sizes)} {are(sizes)} refused: {answered}")
+    if wrong:
+        parts.append(f"{sizes_text(wrong)} launched, then faulted, hung or gave a wrong result")
+    if unknown:
+        parts.append(f"{sizes_text(unknown)} {are(unknown)} undetermined")
+    return "; ".join(parts)
+
+
+def _predicted_group(states: _States, *, several_maps: bool) -> str:
+    every = " on every admissible map" if several_maps else ""
+    parts = []
+    for refusal, sizes in _refusals(states):
+        where = every if refusal.cause == _GPC else ""
+        answered = code_text(refusal, with_cause=True)
+        parts.append(f"{sizes_text(sizes)} {are(sizes)} refused{where}: {answered}")
+    unknown = _with(states, "undetermined")
+    if unknown:
+        parts.append(f"{sizes_text(unknown)} {are(unknown)} undetermined by the layout")
+    launches = _with(states, "launches")
+    if launches:
+        verb = "launches" if len(launches) == 1 else "launch"
+        parts.append(f"{sizes_text(launches)} {verb}{every}")
+    return ", ".join(parts)
+
+
+def _claimed_group(states: _States) -> str:
+    launches, unknown = _with(states, "launches"), _with(states, "undetermined")
+    parts = []
+    if launches:
+        verb = "launches" if len(launches) == 1 else "launch"
+        parts.append(f"{sizes_text(launches)} {verb}")
+    if unknown:
+        parts.append(f"{sizes_text(unknown)} {are(unknown)} still undetermined")
+    refused = _with(states, "refused")
+    if refused and not launches:
+        parts.append(f"{sizes_text(refused)} {are(refused)} refused")
+    return " and ".join(parts)
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:] if text else "Nothing was probed"

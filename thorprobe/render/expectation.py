@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of a scenario's expectations, as every format shows it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from thorprobe.record import Status
+from thorprobe.render.table import counted
+
+
+class Line(NamedTuple):
+    """One expectation: the scenario's name, the sentence that says expected and observed, status.
+
+    Renderers unpack it, so a plain tuple of the three serves as well.
+    """
+
+    scenario: str
+    sentence: str
+    status: Status
+
+
+def tally(lines: Sequence[Line]) -> str:
+    """Return how many expectations of how many scenarios came to which status."""
+    counts = Counter(Status(status) for _, _, status in lines)
+    scenarios = len({scenario for scenario, _, _ in lines})
+    told = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
+    of = f"{counted(len(lines), 'expectation')} of {counted(scenarios, 'scenario')}"
+    return f"{of}: {', '.join(told) or 'none'}"
+
+
+def by_scenario(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """Return the lines of each scenario, in the order given."""
+    found: dict[str, list[Line]] = {}
+    for line in map(Line._make, lines):
+        found.setdefault(line.scenario, []).append(line)
+    return found

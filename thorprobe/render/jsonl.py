@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON Lines: the header, one outcome a line, the footer, as the store of a run has them."""
+
+import msgspec
+
+from thorprobe.record import Document, Footer, Header
+from thorprobe.render.escape import json_text
+
+
+def render(document: Document) -> str:
+    """Return the document as the lines of a finished store.
+
+    The summary is left out: it follows from the outcomes. So is the header's ``plan``, which a
+    document does not carry.
+    """
+    header = Header(
+        schema=document.schema,
+        tool=document.tool,
+        command=document.command,
+        argv=document.argv,
+        started=document.started,
+        origin=document.origin,
+        device=document.device,
+        software=document.software,
+        inputs=document.inputs,
+        options=document.options,
+    )
+    footer = Footer(
+        ended=document.ended,
+        exit_code=document.exit_code,
+        probes=len(document.results),
+        wall_s=document.wall_s,
+    )
+    records = (header, *document.results, footer)
+    return "".join(json_text(msgspec.json.encode(record)) + "\n" for record in records)
+
+
+if __name__ == "__main__":
+    from thorprobe.render.sample import demonstrate
+
+    demonstrate(render)

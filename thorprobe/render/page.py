@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One document put into words, in reading order; text and markdown only lay it out.
+
+Every string of a page is already plain: one line, printable, no control sequence.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from thorprobe.record import ArmsSummary, Device, Document, Origin, Status
+from thorprobe.render import arms, sweep
+from thorprobe.render.escape import plain
+from thorprobe.render.legend import legend
+from thorprobe.render.table import Table, counted
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a person reads: ``device`` first (a prediction says so there), provenance last.
+
+    ``remarks`` and ``legend`` hold a label or word, and its sentence.
+    """
+
+    kind: str
+    device: str
+    finding: str
+    rests_on: tuple[tuple[str, str], ...]
+    tables: tuple[Table, ...]
+    remarks: tuple[tuple[str, str], ...]
+    legend: tuple[tuple[str, str], ...]
+    ruled_out: tuple[str, ...]
+    settles: str
+    closing: str
+
+
+def page(document: Document) -> Page:
+    """Put a document into words."""
+    summary = document.summary
+    if isinstance(summary, ArmsSummary):
+        tables = [arms.table(summary, document.device)]
+        remarks = arms.remarks(summary)
+        kind = "Top-k arms"
+    else:
+        tables = sweep.tables(document)
+        without = sweep.without_opt_in(document)
+        remarks = [("Without the opt-in", without)] if without else []
+        remarks.append(("GPC map", sweep.gpc_map(summary)))
+        kind = "Cluster sweep"
+    return Page(
+        kind=kind,
+        device=device_line(document),
+        finding=plain(summary.finding),
+        rests_on=tuple(_rests_on(document)),
+        tables=tuple(tables),
+        remarks=tuple(remarks),
+        legend=tuple(legend(document, tables)),
+        ruled_out=tuple(plain(sentence) for sentence in summary.ruled_out),
+        settles=plain(summary.settles),
+        closing=closing(document),
+    )
+
+
+def device_line(document: Document) -> str:
+    """Return who answered; for a prediction or a recording, first of all that nothing launched."""
+    device = _device(document.device)
+    if document.origin is Origin.PREDICTED:
+        profile = plain(document.device.profile)
+        source = f" from profile {profile}" if profile else ""
+        return f"PREDICTED{source}, nothing was launched: {device}"
+    if document.origin is Origin.RECORDED:
+        return f"RECORDED earlier, nothing was launched now: {device}"
+    others = document.device.other_processes
+    busy = f", {counted(others, 'other process', 'other processes')} on the GPU" if others else ""
+    return f"{device}{busy}, {document.origin.value}"
+
+
+def closing(document: Document) -> str:
+    """Return the number of probes, those that did not pass by status, and the wall time."""
+    statuses = Counter(outcome.status for outcome in document.results)
+    asked = document.summary.probes or len(document.results)
+    bad = [
+        f"{statuses[status]} {status.value}"
+        for status in Status
+        if status is not Status.PASS and statuses[status]
+    ]
+    counts = f" ({', '.join(bad)})" if bad else ""
+    return f"{counted(asked, 'probe')}{counts} in {document.wall_s:.2f} s"
+
+
+def utc(text: str) -> str:
+    """Return an ISO 8601 time as ``2026-11-30 12:00:00 UTC``; other text as it is, made plain."""
+    try:
+        when = datetime.fromisoformat(text)
+        if when.tzinfo is None:
+            return f"{when:%Y-%m-%d %H:%M:%S} (zone not recorded)"
+        return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError):
+        return plain(text)
+
+
+def _device(device: Device) -> str:
+    major, minor = device.capability
+    sms = f"{device.sms} SMs"
+    if device.partition:
+        sms += f" (partition {plain(device.partition)}: {device.available_sms} SMs)"
+    parts = [plain(device.name), f"cc {major}.{minor}", sms]
+    if device.driver:
+        parts.append(f"driver {plain(device.driver)}")
+    return ", ".join(parts)
+
+
+def _rests_on(document: Document) -> list[tuple[str, str]]:
+    device, summary = document.device, document.summary
+    found = [("Rests on", plain(device.basis))] if device.basis else []
+    if document.origin is Origin.RECORDED:
+        sources = sorted({plain(outcome.source) for outcome in document.results if outcome.source})
+        found += [("Recorded in", source) for source in sources]
+    answers: dict[str, str] = {}
+    if not isinstance(summary, ArmsSummary):
+        if document.origin is Origin.PREDICTED:
+            found.append(("Layout alone", sweep.kernel_sentences(summary.kernels)))
+        answers = {u.claim.id: sweep.kernel_sentences(u.kernels) for u in summary.under_claims}
+    for claim in device.claims:
+        statement = plain(f"{claim.statement} (source: {claim.source})")
+        found.append((f"Claim {plain(claim.id)}", statement))
+        if claim.id in answers:
+            found.append(("With that claim", answers[claim.id]))
+    return found

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text for a terminal: device, finding, tables, legend; understandable without colour."""
+
+from collections.abc import Sequence
+from io import StringIO
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table as Layout
+from rich.text import Text
+
+from thorprobe.record import Document, Status
+from thorprobe.render import words
+from thorprobe.render.escape import plain
+from thorprobe.render.expectation import Line, tally
+from thorprobe.render.page import Page, page
+from thorprobe.render.table import Table
+
+WIDTH = 100
+"""Columns where there is no terminal to ask: six footprints fit side by side."""
+
+_GAP = 2
+_GOOD = {words.PROVEN, words.RAN, words.PREDICTED, "launches", "pass"}
+_DOUBT = {words.UNKNOWN, "undetermined", words.WAIVED, "waived"}
+_BAD = {words.WRONG, words.FAULT, words.HANG, words.ERROR, "fail", "error", "timeout"}
+_BAD_STARTS = ("refused", "wrong", "faults", "hangs")
+
+
+def terminal(stream: TextIO) -> Console:
+    """Return a console on ``stream``: colour only on a terminal that has not set NO_COLOR."""
+    if stream.isatty():
+        return Console(file=stream, highlight=False, markup=False, emoji=False)
+    return _plain_console(stream, WIDTH)
+
+
+def render(document: Document, width: int = WIDTH) -> str:
+    """Return the document as uncoloured text of ``width`` columns, no trailing spaces."""
+    stream = StringIO()
+    _print_document(document, _plain_console(stream, width))
+    return _trimmed(stream)
+
+
+def show(document: Document, console: Console) -> None:
+    """Print the document on a console, wrapped to its width; no trailing spaces into a file."""
+    if console.is_terminal:
+        _print_document(document, console)
+    else:
+        console.file.write(render(document, console.width))
+
+
+def _print_document(document: Document, console: Console) -> None:
+    shown = page(document)
+    console.print(Text(shown.device, style="bold"))
+    console.print(Text(shown.finding))
+    _pairs(console, shown.rests_on)
+    for table in shown.tables:
+        for part in _fitting(table, console.width):
+            console.print()
+            console.print(Text(part.title))
+            console.print(_layout(part))
+    _pairs(console, shown.remarks)
+    _pairs(console, (("Legend", ""), *shown.legend))
+    _closing(console, shown)
+
+
+def render_expectations(lines: Sequence[Line], width: int = WIDTH) -> str:
+    """Return one line per expectation and their count, as uncoloured text."""
+    stream = StringIO()
+    _print_expectations(lines, _plain_console(stream, width))
+    return _trimmed(stream)
+
+
+def show_expectations(lines: Sequence[Line], console: Console) -> None:
+    """Print one line per expectation (status, scenario, sentence), then how many of each."""
+    if console.is_terminal:
+        _print_expectations(lines, console)
+    else:
+        console.file.write(render_expectations(lines, console.width))
+
+
+def _print_expectations(lines: Sequence[Line], console: Console) -> None:
+    grid = Layout.grid(padding=(0, _GAP, 0, 0))
+    for scenario, sentence, status in lines:
+        word = _styled(Status(status).value)
+        grid.add_row(word, Text(plain(scenario)), Text(plain(sentence)))
+    if lines:
+        console.print(grid)
+    console.print(Text(tally(lines)))
+
+
+def _closing(console: Console, shown: Page) -> None:
+    if shown.ruled_out:
+        console.print()
+        console.print(Text("Ruled out"))
+        grid = Layout.grid(padding=(0, 1, 0, 0))
+        for sentence in shown.ruled_out:
+            grid.add_row(Text("-"), Text(sentence))
+        console.print(grid)
+    if shown.settles:
+        _pairs(console, (("To settle it", shown.settles),))
+    console.print()
+    console.print(Text(shown.closing))
+
+
+def _pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+    """Print labels and sentences in two columns, the sentences wrapped beside their labels."""
+    if not pairs:
+        return
+    console.print()
+    grid = Layout.grid(padding=(0, _GAP, 0, 0))
+    # A long label takes no more than a third of the line, or its sentence would be squeezed.
+    grid.add_column(max_width=console.width // 3)
+    grid.add_column()
+    for label, sentence in pairs:
+        grid.add_row(Text(label), Text(sentence))
+    console.print(grid)
+
+
+def _fitting(table: Table, width: int) -> list[Table]:
+    """Split a table of footprints into slices that fit ``width``, at least one column each."""
+    if not any(column.parts for column in table.columns):
+        return [table]
+    spare = width - _column_width(table, 0)
+    slices: list[Table] = []
+    first = 1
+    while first < len(table.columns):
+        last, used = first, 0
+        while last < len(table.columns):
+            used += _GAP + _column_width(table, last)
+            if used > spare and last > first:
+                break
+            last += 1
+        slices.append(table.select(range(first, last)))
+        first = last
+    return slices or [table]
+
+
+def _column_width(table: Table, column: int) -> int:
+    heading = max(map(len, table.columns[column].heading))
+    parts = table.widths(column)
+    return max(heading, sum(parts) + len(parts) - 1)
+
+
+def _layout(table: Table) -> Layout:
+    layout = Layout(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="")
+    # Headings stand on their last line, so that `size` is beside the names of the words.
+    height = max(len(column.heading) + bool(column.parts) for column in table.columns)
+    for number, column in enumerate(table.columns):
+        names = (_aligned(table, number, column.parts).plain,) if column.parts else ()
+        lines = (*column.heading, *names)
+        text = "\n".join((*[""] * (height - len(lines)), *lines))
+        right = column.numeric and not column.parts
+        layout.add_column(
+            Text(text), justify="right" if right else "left", no_wrap=bool(column.parts)
+        )
+    for row in table.rows:
+        layout.add_row(*(_aligned(table, number, cell) for number, cell in enumerate(row)))
+    return layout
+
+
+def _aligned(table: Table, column: int, cell: tuple[str, ...]) -> Text:
+    """Return the words of a cell under their names: numbers to the right, the last to the left."""
+    if len(cell) == 1:
+        return _styled(cell[0])
+    text = Text()
+    widths = table.widths(column)
+    for word, width in zip(cell[:-1], widths, strict=False):
+        text.append(word.rjust(width) + " ")
+    return text.append_text(_styled(cell[-1], code=True))
+
+
+def _styled(word: str, *, code: bool = False) -> Text:
+    if word in _BAD or word.startswith(_BAD_STARTS) or (code and word.isdigit()):
+        return Text(word, style="red")
+    if word in _GOOD:
+        return Text(word, style="green")
+    return Text(word, style="yellow" if word in _DOUBT else "")
+
+
+def _plain_console(stream: TextIO, width: int) -> Console:
+    return Console(
+        file=stream,
+        width=width,
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def _trimmed(stream: StringIO) -> str:
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+if __name__ == "__main__":
+    from thorprobe.render.sample import demonstrate
+
+    demonstrate(render)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cubin says of one kernel: registers, shared memory, launch bounds, required cluster.
+
+Cubins are untrusted input: sizes are checked before bytes are read, nothing is decompressed, and
+whatever is wrong becomes one ThorprobeError. The attribute numbers are those that ``cuobjdump
+-elf`` prints as EIATTR names; layouts were compared on NVRTC 12.9 and 13.5 output for sm_80 to
+sm_121.
+"""
+
+import io
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from thorprobe.errors import ThorprobeError
+from thorprobe.record import Record
+
+MAX_CUBIN = 64 << 20
+"""Largest cubin read, in bytes."""
+
+MAX_SECTIONS = 8_192
+
+RESERVED_SMEM = 1_024
+"""Bytes of ``.nv.shared.<kernel>`` that belong to the system from sm_90 on (132 B declared give a
+section of 1,156 B for sm_90, 100, 103, 110, 120 and 121, and of 132 B for sm_80)."""
+
+_EM_CUDA = 190
+_FIRST_RESERVED_SM = 90
+_ABI_SM_IN_BYTE_1 = 8
+_SUFFIX_A_FLAG = 0x800
+_SYMBOL = struct.Struct("<IBBHQQ")
+_FORMAT_SIZED = 4
+_REGCOUNT, _FRAME_SIZE, _MAX_THREADS, _REQNTID, _CTA_PER_CLUSTER = 0x2F, 0x11, 0x05, 0x10, 0x3D
+_ARCH_NOTE = re.compile(rb"-arch (sm_\d{2,3}[af]?)\b")
+_DEFAULT_MAX_THREADS = 1_024
+
+
+class KernelFacts(Record, frozen=True, kw_only=True):
+    """Resources of one compiled kernel.
+
+    ``registers`` per thread, ``static_smem`` in bytes without what the system reserves,
+    ``max_threads`` per block (1,024 where the source sets no launch bounds), ``required_cluster``
+    the compiled ``__cluster_dims__``, ``local_bytes`` the stack frame (spills included) per thread.
+    """
+
+    function: str
+    registers: int
+    static_smem: int = 0
+    max_threads: int = _DEFAULT_MAX_THREADS
+    required_cluster: tuple[int, int, int] | None = None
+    local_bytes: int = 0
+    target: str = ""
+
+
+class _MalformedError(ValueError):
+    """A cubin breaks its own format; the text says where."""
+
+
+def facts(cubin: bytes, function: str) -> KernelFacts:
+    """Read the facts of ``function`` from a cubin.
+
+    Raises ThorprobeError where the bytes are no sound cubin or hold no such kernel.
+    """
+    # pyelftools raises whatever its parsers meet in broken input, so the net is wide on purpose.
+    try:
+        return _facts(cubin, function)
+    except _MalformedError as error:
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001
+        reason = f"its ELF structure is broken ({type(error).__name__})"
+    raise ThorprobeError(
+        f"kernel `{function}` was looked up in a cubin of {len(cubin):,} bytes, but {reason}",
+        "compile or extract the cubin again",
+    )
+
+
+def _facts(cubin: bytes, function: str) -> KernelFacts:
+    sections, flags, abi = _sections(cubin)
+    target = _target(cubin, sections, flags, abi)
+    if f".text.{function}" not in sections:
+        raise _MalformedError("it holds no such kernel")
+    index = _symbol_index(cubin, sections, function)
+    per_kernel: dict[int, int] = {}
+    for attribute, payload in _attributes(_bytes(cubin, sections, ".nv.info")):
+        if attribute in (_REGCOUNT, _FRAME_SIZE) and _words(payload, 2)[0] == index:
+            per_kernel[attribute] = _words(payload, 2)[1]
+    if _REGCOUNT not in per_kernel:
+        raise _MalformedError("it states no register count for that kernel")
+    own = dict(_attributes(_bytes(cubin, sections, f".nv.info.{function}")))
+    bounds = own.get(_MAX_THREADS, own.get(_REQNTID))
+    x, y, z = _words(bounds, 3) if bounds is not None else (_DEFAULT_MAX_THREADS, 1, 1)
+    cluster = _words(own[_CTA_PER_CLUSTER], 3) if _CTA_PER_CLUSTER in own else None
+    shared = sections.get(f".nv.shared.{function}", {"sh_size": 0})["sh_size"]
+    if shared and int(re.sub(r"\D", "", target)) >= _FIRST_RESERVED_SM:
+        shared = max(0, shared - RESERVED_SMEM)
+    return KernelFacts(
+        function=function,
+        registers=per_kernel[_REGCOUNT],
+        static_smem=shared,
+        max_threads=min(x * y * z, _DEFAULT_MAX_THREADS) or _DEFAULT_MAX_THREADS,
+        required_cluster=(cluster[0], cluster[1], cluster[2]) if cluster else None,
+        local_bytes=per_kernel.get(_FRAME_SIZE, 0),
+        target=target,
+    )
+
+
+def _sections(cubin: bytes) -> tuple[dict[str, Any], int, int]:
+    """Section headers by name, e_flags and the ABI version."""
+    from elftools.elf.elffile import ELFFile
+
+    if len(cubin) > MAX_CUBIN:
+        raise _MalformedError(f"more than {MAX_CUBIN:,} bytes are not read")
+    if cubin[:4] != b"\x7fELF":
+        raise _MalformedError("it does not begin as an ELF file")
+    elf = ELFFile(io.BytesIO(cubin))
+    if elf["e_machine"] not in ("EM_CUDA", _EM_CUDA) or elf.elfclass != 64 or not elf.little_endian:
+        raise _MalformedError("it is not ELF code for a CUDA device")
+    count = elf.num_sections()
+    if count > MAX_SECTIONS:
+        raise _MalformedError(f"it claims {count:,} sections")
+    names_index = elf["e_shstrndx"]
+    if names_index >= count:
+        raise _MalformedError("its section names are missing")
+    headers = [elf._get_section_header(index) for index in range(count)]  # noqa: SLF001
+    names = _range(cubin, headers[names_index])
+    named = {_string(names, header["sh_name"]): header for header in headers}
+    return named, elf["e_flags"], elf["e_ident"]["EI_ABIVERSION"]
+
+
+def _target(cubin: bytes, sections: dict[str, Any], flags: int, abi: int) -> str:
+    """Target as compiled; the note of the compiler tells f from plain, the flags do not."""
+    note = _ARCH_NOTE.search(_bytes(cubin, sections, ".note.nv.tkinfo"))
+    if note is not None:
+        return note[1].decode()
+    if abi >= _ABI_SM_IN_BYTE_1:
+        return f"sm_{flags >> 8 & 0xFF}"
+    return f"sm_{flags & 0xFF}" + ("a" if flags & _SUFFIX_A_FLAG else "")
+
+
+def _symbol_index(cubin: bytes, sections: dict[str, Any], function: str) -> int:
+    table = _bytes(cubin, sections, ".symtab")
+    names = _bytes(cubin, sections, ".strtab")
+    whole = len(table) - len(table) % _SYMBOL.size
+    wanted = function.encode() + b"\0"
+    for index, entry in enumerate(_SYMBOL.iter_unpack(table[:whole])):
+        if entry[0] and names.startswith(wanted, entry[0]):
+            return index
+    raise _MalformedError("its symbol table lacks that kernel")
+
+
+def _range(cubin: bytes, header: Any) -> bytes:
+    """Bytes of a section, which must lie inside the file; empty for one without bytes."""
+    if header["sh_type"] in ("SHT_NOBITS", "SHT_NULL"):
+        return b""
+    start, size = header["sh_offset"], header["sh_size"]
+    if start + size > len(cubin):
+        raise _MalformedError("a section reaches beyond its end")
+    return cubin[start : start + size]
+
+
+def _bytes(cubin: bytes, sections: dict[str, Any], name: str) -> bytes:
+    return _range(cubin, sections[name]) if name in sections else b""
+
+
+def _string(table: bytes, start: int) -> str:
+    end = table.find(b"\0", start, start + 4096)
+    if start >= len(table) or end < 0:
+        raise _MalformedError("a section name is broken")
+    return table[start:end].decode(errors="replace")
+
+
+def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
+    """Walk ``.nv.info``: format (u8), attribute (u8), then a u16 that is the value or a size."""
+    at = 0
+    while at + 4 <= len(info):
+        kind, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        payload = b""
+        if kind == _FORMAT_SIZED:
+            if at + size > len(info):
+                raise _MalformedError("an attribute reaches beyond its section")
+            payload = info[at : at + size]
+            at += size
+        yield attribute, payload
+
+
+def _words(payload: bytes, count: int) -> tuple[int, ...]:
+    if len(payload) < 4 * count:
+        raise _MalformedError("an attribute is too short")
+    return struct.unpack_from(f"<{count}I", payload)

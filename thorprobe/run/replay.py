@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recorded run answers instead of a device."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from thorprobe.record import LaunchSpec, Observed, Origin, Outcome, Status
+from thorprobe.run.store import read
+
+
+class ReplayAnswerer:
+    """Answers from a store; what was measured there comes back as recorded.
+
+    A launch that the recording does not hold is waived, never guessed.
+    """
+
+    origin = Origin.RECORDED
+
+    def __init__(self, path: Path) -> None:
+        """Read the store. Raises UsageError for a bad one."""
+        recording = read(path)
+        self.header = recording.header
+        self.device = recording.header.device
+        self.software = dict(recording.header.software)
+        self.inputs = dict(recording.header.inputs)
+        self._source = f"{path.name}, {recording.header.started}"
+        self._by_spec: dict[str, list[Outcome]] = {}
+        for outcome in recording.outcomes:
+            self._by_spec.setdefault(outcome.spec.id, []).append(outcome)
+
+    def ask(self, specs: Sequence[LaunchSpec]) -> Iterator[Outcome]:
+        """Return what the recording holds of each launch."""
+        for spec in specs:
+            held = self._by_spec.get(spec.id)
+            if held is None:
+                yield Outcome(
+                    id=spec.id,
+                    spec=spec,
+                    status=Status.WAIVED,
+                    origin=self.origin,
+                    observed=Observed(),
+                    note="the recording does not hold this launch",
+                    source=self._source,
+                )
+                continue
+            for outcome in held:
+                yield msgspec.structs.replace(
+                    outcome, origin=_replayed(outcome.origin), source=self._source
+                )
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _replayed(origin: Origin) -> Origin:
+    """A measurement becomes a recording; a prediction stays one."""
+    return Origin.RECORDED if origin is Origin.MEASURED else origin

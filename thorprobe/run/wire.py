@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the worker and its parent say to each other: one JSON line a message."""
+
+import msgspec
+
+from thorprobe.record import Device, LaunchSpec, Outcome, Record
+
+
+class Setup(Record, tag="setup", frozen=True, kw_only=True):
+    """First message to a worker: which device, partition and oracle."""
+
+    ordinal: int
+    partition: str
+    oracle: str
+
+
+class Ask(Record, tag="ask", frozen=True, kw_only=True):
+    """Answer this launch."""
+
+    spec: LaunchSpec
+
+
+class Hello(Record, tag="hello", frozen=True, kw_only=True):
+    """The worker is ready: what it found."""
+
+    device: Device
+    software: dict[str, str]
+
+
+class Failed(Record, tag="failed", frozen=True, kw_only=True):
+    """The worker cannot work at all."""
+
+    sentence: str
+    hint: str
+
+
+class Beat(Record, tag="beat", frozen=True, kw_only=True):
+    """The worker is alive and doing this."""
+
+    stage: str
+
+
+class Answer(Record, tag="answer", frozen=True, kw_only=True):
+    """One launch answered. ``poisoned`` means that the context is finished (a sticky error)."""
+
+    outcome: Outcome
+    poisoned: bool
+    compiler: str
+
+
+ToWorker = Setup | Ask
+FromWorker = Hello | Failed | Beat | Answer
+
+encode = msgspec.json.Encoder().encode
+to_worker = msgspec.json.Decoder(ToWorker).decode
+from_worker = msgspec.json.Decoder(FromWorker).decode
