@@ -48,7 +48,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(scope="session")
 def fake_device():
-    """The device of the fake worker."""
+    """Return the device of the fake worker."""
     return runpy.run_path(str(HERE / "fake_worker.py"), run_name="fake_worker")["DEVICE"]
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from thorprobe.record import LaunchSpec, Status, Workload  # noqa: E402
-from thorprobe.run.context import Context, DriverLog  # noqa: E402
-from thorprobe.run.probe import Prober  # noqa: E402
+from thorprobe.record import LaunchSpec, Status, Workload
+from thorprobe.run.context import Context, DriverLog
+from thorprobe.run.probe import Prober
 
 SHAPES = ((16_400, 16_400), (20_000, 17_001), (2_000, 1_500), (600, 100), (600, 0))
 # columns, length: whole cluster, whole cluster with an uneven slice, one CTA, trivial, empty.
@@ -35,7 +35,11 @@ def specs():
     # Too little shared memory for a slice: the row is read again in every pass.
     work = Workload(rows=1, columns=40_000, stride=40_000, length=40_000, k=2_048)
     yield LaunchSpec(
-        kernel="topk", grid=(1, 2, 1), cluster=(1, 2, 1), block=(1024, 1, 1), dynamic_smem=40_000,
+        kernel="topk",
+        grid=(1, 2, 1),
+        cluster=(1, 2, 1),
+        block=(1024, 1, 1),
+        dynamic_smem=40_000,
         workload=work,
     )
 

@@ -85,7 +85,7 @@ def test_the_persistent_path_is_a_named_stand_in_without_a_cluster() -> None:
         assert not probe.spec.cluster_attribute
         assert probe.spec.grid == (65, 1, 1)
         assert probe.spec.cluster == (1, 1, 1)
-        assert probe.spec.dynamic_smem == 221_952
+        assert probe.spec.dynamic_smem <= 101_376  # what cc 12.x allows a block
         assert not probe.gate
         assert "rows 65 > 64" in probe.gate_reason
 

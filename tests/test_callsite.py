@@ -91,7 +91,7 @@ def test_prefill_chunks_hold_every_token_once(tokens: int, length: int, mib: int
     [
         lambda: decode(0, 0, 4096),
         lambda: decode(-1, 0, 4096),
-        lambda: decode(True, 0, 4096),
+        lambda: decode(1.5, 0, 4096),
         lambda: decode(1, -1, 4096),
         lambda: decode(1, 0, 0),
         lambda: decode(1, 0, 4096, compress_ratio=0),

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def whole():
-    """An answerer on the whole device."""
+    """Open an answerer on the whole device."""
     answerer = GpuAnswerer(oracle="auto")
     yield answerer
     answerer.close()
@@ -33,7 +33,7 @@ def whole():
 
 @pytest.fixture(scope="module")
 def eight():
-    """An answerer on a green context of 8 SMs."""
+    """Open an answerer on a green context of 8 SMs."""
     answerer = GpuAnswerer(partition="sms=8")
     yield answerer
     answerer.close()
@@ -72,27 +72,52 @@ MISUSE = [
     ("cluster 32", _trivial(32), 912, "cluster-over-16"),
     ("cluster 17", _trivial(17), 912, "cluster-over-16"),
     ("grid 6 by 4", _trivial(4, grid=(1, 6, 1)), 912, "grid-not-divisible"),
-    ("compiled 8, asked 4", _trivial(4, grid=(1, 8, 1), compiled_cluster=8), 912,
-     "required-cluster-mismatch"),
-    ("compiled 8, no attribute, grid 12",
-     _trivial(8, grid=(1, 12, 1), compiled_cluster=8, cluster_attribute=False), 912,
-     "grid-not-divisible"),
+    (
+        "compiled 8, asked 4",
+        _trivial(4, grid=(1, 8, 1), compiled_cluster=8),
+        912,
+        "required-cluster-mismatch",
+    ),
+    (
+        "compiled 8, no attribute, grid 12",
+        _trivial(8, grid=(1, 12, 1), compiled_cluster=8, cluster_attribute=False),
+        912,
+        "grid-not-divisible",
+    ),
     ("shared memory over the opt-in", _trivial(8, dynamic_smem=240_000), 1, "smem-over-optin"),
-    ("shared memory over the opt-in and cluster 32", _trivial(32, dynamic_smem=240_000), 1,
-     "smem-over-optin"),
-    ("shared memory not opted in", _trivial(8, dynamic_smem=100_000, smem_opt_in=False), 1,
-     "smem-not-opted-in"),
+    (
+        "shared memory over the opt-in and cluster 32",
+        _trivial(32, dynamic_smem=240_000),
+        1,
+        "smem-over-optin",
+    ),
+    (
+        "shared memory not opted in",
+        _trivial(8, dynamic_smem=100_000, smem_opt_in=False),
+        1,
+        "smem-not-opted-in",
+    ),
     ("block of 2,048", _trivial(4, block=(2048, 1, 1)), 1, "block-too-large"),
     ("block of 2,048 and cluster 32", _trivial(32, block=(2048, 1, 1)), 1, "block-too-large"),
     ("zero rows", _trivial(8, grid=(0, 8, 1)), 1, "empty-grid"),
-    ("cooperative, too many", _trivial(8, grid=(400, 8, 1), cooperative=True), 720,
-     "cooperative-too-large"),
-    ("no attribute on a cluster kernel", _trivial(8, cluster_attribute=False), 0,
-     "cluster-ignored"),
+    (
+        "cooperative, too many",
+        _trivial(8, grid=(400, 8, 1), cooperative=True),
+        720,
+        "cooperative-too-large",
+    ),
+    (
+        "no attribute on a cluster kernel",
+        _trivial(8, cluster_attribute=False),
+        0,
+        "cluster-ignored",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("spec", "code", "cause"), [m[1:] for m in MISUSE], ids=[m[0] for m in MISUSE])
+@pytest.mark.parametrize(
+    ("spec", "code", "cause"), [m[1:] for m in MISUSE], ids=[m[0] for m in MISUSE]
+)
 def test_each_misuse_answers_its_code_and_is_told_apart(whole, spec, code, cause):
     """Every misuse has its own code and cause, and the next launch is unharmed."""
     outcome, after = _ask(whole, spec, _trivial(4))
@@ -100,7 +125,9 @@ def test_each_misuse_answers_its_code_and_is_told_apart(whole, spec, code, cause
     assert after.verdict is Verdict.LAUNCHES
 
 
-@pytest.mark.parametrize(("spec", "code", "cause"), [m[1:] for m in MISUSE], ids=[m[0] for m in MISUSE])
+@pytest.mark.parametrize(
+    ("spec", "code", "cause"), [m[1:] for m in MISUSE], ids=[m[0] for m in MISUSE]
+)
 def test_the_driver_log_names_each_misuse(whole, spec, code, cause):
     """The driver's log has a sentence for every misuse but a size that no device launches."""
     [outcome] = _ask(whole, spec)
@@ -161,8 +188,13 @@ def test_measurement_equals_the_model(whole, eight):
         measured = list(answerer.ask(question.first()))
         model = ModelAnswerer(load("h200"), partition)
         for seen, told in zip(measured, model.ask(question.first()), strict=True):
-            fields = ("max_potential", "max_potential_code", "max_active", "max_active_code",
-                      "launch_code")
+            fields = (
+                "max_potential",
+                "max_potential_code",
+                "max_active",
+                "max_active_code",
+                "launch_code",
+            )
             for name in fields:
                 assert getattr(seen.observed, name) == getattr(told.observed, name), seen.id
 
@@ -174,11 +206,24 @@ LENGTHS = (0, 1, 511, 512, 513, 16_383, 16_384, 16_385, 65_535, 65_536)
 def test_topk_is_exact_at_every_boundary(whole, size):
     """Results are right across paths, slices, ties and k."""
     specs = [
-        _topk(size, Workload(rows=rows, columns=65_536, stride=65_540, length=length, k=k,
-                             distribution=distribution))
+        _topk(
+            size,
+            Workload(
+                rows=rows,
+                columns=65_536,
+                stride=65_540,
+                length=length,
+                k=k,
+                distribution=distribution,
+            ),
+        )
         for rows, k, distribution in (
-            (1, 512, "normal"), (5, 512, "relu-sum"), (3, 2_048, "ten-values"),
-            (2, 1_024, "all-equal"), (4, 512, "uniform"))
+            (1, 512, "normal"),
+            (5, 512, "relu-sum"),
+            (3, 2_048, "ten-values"),
+            (2, 1_024, "all-equal"),
+            (4, 512, "uniform"),
+        )
         for length in LENGTHS
     ]
     outcomes = _ask(whole, *specs)
@@ -207,7 +252,9 @@ def test_a_killed_sweep_resumes(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     process = subprocess.Popen(
         _command("cluster-sweep", "--store", str(path), "--json"),
-        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
@@ -220,7 +267,9 @@ def test_a_killed_sweep_resumes(tmp_path):
     assert read(path).footer is None
     done = subprocess.run(
         _command("cluster-sweep", "--resume", str(path), "--json"),
-        env=environment, capture_output=True, check=True,
+        env=environment,
+        capture_output=True,
+        check=True,
     )
     document = json.loads(done.stdout)
     after = [o.id for o in read(path).outcomes]

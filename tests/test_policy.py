@@ -2,6 +2,7 @@
 """Dispatch policies: the data of each version, the dispatch, the gate and the ranges."""
 
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,7 @@ def test_row_ranges_cover_every_row_once_and_agree_with_dispatch(
     ranges = row_ranges(policy, major, limit)
     assert ranges[0].first == 1
     assert ranges[-1].last == limit
-    for item, following in zip(ranges, ranges[1:], strict=False):
+    for item, following in pairwise(ranges):
         assert item.last is not None
         assert following.first == item.last + 1
     for item in ranges:

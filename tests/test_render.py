@@ -151,7 +151,8 @@ def test_text_fits_its_width(name: str, width: int) -> None:
     shown = render_text(document, width)
     assert max(map(len, shown.splitlines())) <= width
     if name == "measured-sweep":
-        assert len(re.findall(r"\b912\b(?!\S| CUDA)", shown)) >= 8 * 6
+        # The sizes 9 to 16 answer alike, so they share a row of six footprints.
+        assert len(re.findall(r"\b912\b(?!\S| CUDA)", shown)) >= 6
 
 
 def test_six_footprints_fit_100_columns() -> None:

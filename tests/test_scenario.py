@@ -73,7 +73,7 @@ def answered(scenario: Scenario) -> list[Document]:
 
 @pytest.fixture(scope="module")
 def thor() -> tuple[Scenario, list[Document]]:
-    """The report's scenario, and what the model answers to it."""
+    """Give the report's scenario, and what the model answers to it."""
     scenario = load("thor-report")
     return scenario, answered(scenario)
 
@@ -84,12 +84,12 @@ def failures(scenario: Scenario, documents: list[Document | None]) -> list[str]:
 
 
 def changed(document: Document, edit: Callable[[Outcome], Outcome]) -> Document:
-    """A copy of a document with every outcome edited."""
+    """Copy a document with every outcome edited."""
     return msgspec.structs.replace(document, results=tuple(map(edit, document.results)))
 
 
 def with_arms(document: Document, edit: Callable[[ArmRow], ArmRow | None]) -> Document:
-    """A copy of a document with every arm edited, or dropped for None."""
+    """Copy a document with every arm edited, or dropped for None."""
     assert isinstance(document.summary, ArmsSummary)
     arms = tuple(arm for arm in map(edit, document.summary.arms) if arm is not None)
     return msgspec.structs.replace(
@@ -312,7 +312,7 @@ def test_mismatch_compares_gpu_profile_and_partition() -> None:
 
 
 def arms_document(**changes: object) -> Document:
-    """A measured document with one arm of 1 to 8 rows."""
+    """Make a measured document with one arm of 1 to 8 rows."""
     arm = ArmRow(
         policy="0.33.0",
         rows=(1, 8),

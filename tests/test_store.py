@@ -33,7 +33,7 @@ def _run(path=None, kept=None, options=OPTIONS):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A finished store of a sweep by the fake worker."""
+    """Write a finished store of a sweep by the fake worker."""
     path = tmp_path_factory.mktemp("store") / "run.jsonl"
     return path, _run(path)
 
@@ -70,7 +70,9 @@ def test_a_killed_run_resumes_where_it_was(tmp_path):
         f"inquire(SweepQuestion(options), answerer, store_path=Path({str(path)!r}))\n"
     )
     root = str(Path(__file__).parents[1])
-    process = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": root})
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": root}
+    )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if path.exists() and path.read_bytes().count(b"\n") > 12:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands: arguments in, a question put, a renderer out. Heavy imports wait until a command runs."""
+"""Commands: arguments in, a question put, a renderer out. Heavy imports wait for a command."""

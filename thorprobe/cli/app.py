@@ -25,7 +25,7 @@ app.command("report")(report.report)
 app.command("list")(listing.list_)
 
 
-def _version(value: bool) -> None:  # noqa: FBT001  Typer hands the flag over by position
+def _version(value: bool) -> None:
     if value:
         from thorprobe import __version__
 

@@ -140,9 +140,7 @@ class Session:
             from thorprobe.run.gpu import GpuAnswerer
 
             return [
-                lambda: GpuAnswerer(
-                    0, partition, oracle=self.oracle, deadline_s=self.deadline_s
-                )
+                lambda: GpuAnswerer(0, partition, oracle=self.oracle, deadline_s=self.deadline_s)
             ]
         return self.answerers(partition)
 
@@ -220,10 +218,15 @@ def _public(argv: Sequence[str]) -> tuple[str, ...]:
     for word in argv:
         flag, equals, value = word.partition("=")
         if equals and flag.startswith("-"):
-            shown.append(f"{flag}={os.path.basename(value) if os.path.isabs(value) else value}")
+            shown.append(f"{flag}={_without_folder(value)}")
         else:
-            shown.append(os.path.basename(word) if os.path.isabs(word) else word)
+            shown.append(_without_folder(word))
     return tuple(shown)
+
+
+def _without_folder(word: str) -> str:
+    path = Path(word)
+    return path.name if path.is_absolute() else word
 
 
 def _default_store(command: str, answerer: Any) -> Path | None:
@@ -247,9 +250,7 @@ def _default_store(command: str, answerer: Any) -> Path | None:
     return folder / f"{command}-{stamp}-{os.getpid()}.jsonl"
 
 
-def progress(
-    title: str, *, shown: bool
-) -> "AbstractContextManager[Callable[[int, int], None]]":
+def progress(title: str, *, shown: bool) -> "AbstractContextManager[Callable[[int, int], None]]":
     """Show how far a command is, on standard error, where that is a terminal."""
     if not shown or not sys.stderr.isatty() or os.environ.get("THORPROBE_NO_PROGRESS"):
         return nullcontext(lambda _done, _total: None)

@@ -162,10 +162,11 @@ def _runs(extent: RowRange, probes: Iterable[ArmProbe], base: Answers) -> list[R
             runs[-1] = (runs[-1][0], rows, verdict)
         else:
             runs.append((rows, rows, verdict))
-    if runs:
-        runs[0] = (extent.first, runs[0][1], runs[0][2])
-        last = runs[-1]
-        runs[-1] = (last[0], last[1] if extent.last is None else extent.last, last[2])
+    if not runs:
+        return [(extent.first, extent.last or extent.first, Verdict.NOT_PROBED)]
+    runs[0] = (extent.first, runs[0][1], runs[0][2])
+    last = runs[-1]
+    runs[-1] = (last[0], last[1] if extent.last is None else extent.last, last[2])
     return runs
 
 

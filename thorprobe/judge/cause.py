@@ -6,7 +6,7 @@ block and shared memory, the cluster, then what the kernel did. Shared memory an
 mixed: the first answers 1, the second 912 (measured on an H200, driver 580, 2026-11-30).
 """
 
-import re
+from collections.abc import Callable
 
 import msgspec
 
@@ -19,10 +19,12 @@ from thorprobe.judge.catalogue import (
     Cause,
     cause,
 )
+from thorprobe.judge.driver_log import GRID, SHARED_MEMORY, matters, quote
 from thorprobe.record import (
     MAX_CLUSTER,
     PORTABLE_CLUSTER,
     Device,
+    DriverCall,
     LaunchSpec,
     Origin,
     Outcome,
@@ -66,13 +68,16 @@ CODE_NAMES = {
 }
 """Names of the results that the catalogue speaks of, for outcomes without driver calls (CUDA driver
 API reference)."""
+
 LAUNCH_CAUSES = {720: "cooperative-too-large", 701: "out-of-resources", **MODULE_CAUSES}
+
 # A compiler front end such as CuPy loads the module itself and leaves the name in its message only.
 _MODULE_NAMES = {
     "CUDA_ERROR_NO_BINARY_FOR_GPU": "no-kernel-image",
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "ptx-too-new",
     "CUDA_ERROR_INVALID_IMAGE": "invalid-image",
 }
+
 FAULTS = frozenset({214, 700, 710, 714, 715, 716, 717, 718, 719})
 """Results that only a running kernel raises and that stay with its context (CUDA driver API
 reference, CUresult)."""
@@ -82,22 +87,16 @@ MAX_BLOCK_Z = 64
 
 _LAUNCH_CALLS = ("cuLaunchKernel", "cuGraphLaunch", "cuGraphInstantiate", "cuLaunchCooperative")
 _LOAD_CALLS = ("cuModule", "cuLibrary", "cuKernelGetFunction")
-_NOISE = re.compile(r"cuGetProcAddress|\breturning\s+\d+\b.*\bfrom\s+\w+", re.IGNORECASE)
-# Keyed by words rather than by whole sentences: drivers reword their log between releases.
-_LOG_PATTERNS = (
-    ("cooperative-too-large", re.compile(r"cooperative", re.IGNORECASE)),
-    ("non-portable-not-enabled", re.compile(r"portable", re.IGNORECASE)),
-    ("grid-not-divisible", re.compile(r"\bdivi(de|sib)", re.IGNORECASE)),
-    (
-        "required-cluster-mismatch",
-        re.compile(r"cluster.*(match|required)|(match|required).*cluster", re.IGNORECASE),
-    ),
-    ("shared-memory", re.compile(r"shared\s*mem|\bsmem\b", re.IGNORECASE)),
-    ("block-too-large", re.compile(r"\bblock\s*dim|\bthreads\b", re.IGNORECASE)),
-    ("grid", re.compile(r"\bgrid\s*dim", re.IGNORECASE)),
+_CLUSTER_MISUSE = frozenset(
+    {"required-cluster-mismatch", "non-portable-not-enabled", "grid-not-divisible"}
 )
-_CLUSTER_MISUSE = ("required-cluster-mismatch", "non-portable-not-enabled", "grid-not-divisible")
-_VALUE_MISUSE = ("block-too-large", "shared-memory", "grid")
+_VALUE_MATTERS = {
+    "block-too-large": "block-too-large",
+    "smem-over-optin": SHARED_MEMORY,
+    "smem-not-opted-in": SHARED_MEMORY,
+    "empty-grid": GRID,
+}
+# Causes of code 1, in the order in which a driver judges, with the matter its log names for each.
 
 _Finding = tuple[Verdict, str | None, str]
 
@@ -153,9 +152,9 @@ def refusal(outcome: Outcome) -> Refusal:
     seen = outcome.observed
     failed = next((call for call in outcome.calls if call.code), None)
     code = seen.launch_code or seen.sync_code
-    if not code and failed is not None:
+    if code is None and seen.launch_code is None and failed is not None:
         code = failed.code
-    if not code and outcome.cause == "larger-than-any-gpc":
+    if code is None and outcome.cause == "larger-than-any-gpc":
         code = INVALID_CLUSTER_SIZE
     name = next((call.name for call in outcome.calls if call.code == code), "") if code else ""
     if code and not name:
@@ -164,154 +163,97 @@ def refusal(outcome: Outcome) -> Refusal:
 
 
 def _decide(outcome: Outcome, device: Device) -> _Finding:
+    """Apply the rules in the order of evidence; a launch that none objects to launches."""
+    for rule in _RULES:
+        found = rule(outcome, device)
+        if found is not None:
+            return found
+    return Verdict.LAUNCHES, None, ""
+
+
+def _waived(outcome: Outcome, _device: Device) -> _Finding | None:
     if outcome.status is Status.WAIVED:
         return Verdict.NOT_PROBED, "could-not-run", ""
-    before_launch = _before_launch(outcome)
-    if before_launch is not None:
-        return before_launch
-    code = outcome.observed.launch_code
-    if code is None and outcome.observed.sync_code:
-        code = 0
-    if code is None and _hosted_nowhere(outcome) and outcome.origin is Origin.PREDICTED:
-        code = INVALID_CLUSTER_SIZE
-    if code:
-        return _of_launch_code(code, outcome, device)
-    if outcome.status is Status.TIMEOUT:
-        return Verdict.HANGS, "hang", ""
-    if code is None:
-        if outcome.origin is Origin.PREDICTED and outcome.status is Status.PASS:
-            return Verdict.UNDETERMINED, "undetermined", ""
-        for name, key in _MODULE_NAMES.items():
-            if name in outcome.note:
-                return Verdict.REFUSED, key, ""
-        return Verdict.NOT_PROBED, "could-not-run", _first_failure(outcome)
-    return _of_run(outcome, device)
+    return None
 
 
-def _before_launch(outcome: Outcome) -> _Finding | None:
-    """Find an error that the context carried already, or a module that did not load."""
-    code = outcome.observed.launch_code
-    launched = False
+def _earlier_error(outcome: Outcome, _device: Device) -> _Finding | None:
+    """Find an error that the context carried before this launch."""
     for call in outcome.calls:
         if call.call.startswith(_LAUNCH_CALLS):
-            launched = launched or call.code == 0
-            if call.code:
-                break
-            continue
-        if launched or call.code in (0, NOT_READY):
-            continue
-        answer = f"{call.call} answered {call.code} {call.name} before the launch"
-        if call.code in FAULTS or "ynchronize" in call.call or "rror" in call.call:
-            return Verdict.NOT_PROBED, "prior-error", answer
-        if code is None and call.call.startswith(_LOAD_CALLS):
-            if call.code in MODULE_CAUSES:
-                return Verdict.REFUSED, MODULE_CAUSES[call.code], ""
-            return Verdict.NOT_PROBED, "could-not-run", answer
-    # A launch that itself answers a fault reports an earlier kernel's, not its own.
-    if code in FAULTS and not launched:
+            break
+        checks = "ynchronize" in call.call or "LastError" in call.call
+        if call.code in FAULTS or (checks and call.code not in (0, NOT_READY)):
+            return Verdict.NOT_PROBED, "prior-error", _answered(call, "before the launch")
+    # A launch that itself answers a fault reports an earlier kernel's, unless one of its own ran.
+    own = any(call.call.startswith(_LAUNCH_CALLS) and not call.code for call in outcome.calls)
+    code = outcome.observed.launch_code
+    if code in FAULTS and not own:
         return Verdict.NOT_PROBED, "prior-error", f"the launch itself answered {code}"
     return None
 
 
-def _of_launch_code(code: int, outcome: Outcome, device: Device) -> _Finding:
+def _module(outcome: Outcome, _device: Device) -> _Finding | None:
+    """Find a module that did not load, where nothing was launched."""
+    if outcome.observed.launch_code is not None or outcome.observed.sync_code is not None:
+        return None
+    for call in outcome.calls:
+        if call.code in MODULE_CAUSES:
+            return Verdict.REFUSED, MODULE_CAUSES[call.code], ""
+        if call.code and call.call.startswith(_LOAD_CALLS):
+            return Verdict.NOT_PROBED, "could-not-run", _answered(call, "before the launch")
+    if outcome.status is Status.ERROR:
+        for name, key in _MODULE_NAMES.items():
+            if name in outcome.note:
+                return Verdict.REFUSED, key, ""
+    return None
+
+
+def _launch(outcome: Outcome, device: Device) -> _Finding | None:
+    """Judge the launch's own code."""
+    code = outcome.observed.launch_code
     if code in FAULTS:
         return Verdict.FAULTS, "kernel-fault", f"a later call answered {code}"
+    return _refused(code, outcome, device) if code and code != LAUNCH_TIMEOUT else None
+
+
+def _deadline(outcome: Outcome, _device: Device) -> _Finding | None:
+    code = outcome.observed.launch_code or outcome.observed.sync_code
     if code == LAUNCH_TIMEOUT:
-        return Verdict.HANGS, "hang", f"the driver ended it: {code}"
-    if code == INVALID_CLUSTER_SIZE:
-        key, remark = _of_invalid_cluster(outcome, device)
-    elif code == INVALID_VALUE:
-        key, remark = _of_invalid_value(outcome, device)
-    elif code == NOT_SUPPORTED and not device.limits.cluster_launch:
-        key, remark = "no-cluster-launch", ""
-    else:
-        key = LAUNCH_CAUSES.get(code, "undetermined")
-        remark = "" if code in LAUNCH_CAUSES else _quote(f"launch code {code}", outcome)
-    return Verdict.REFUSED, key, remark
+        return Verdict.HANGS, "hang", f"the driver ended it with {code}"
+    return (Verdict.HANGS, "hang", "") if outcome.status is Status.TIMEOUT else None
 
 
-def _of_invalid_cluster(outcome: Outcome, device: Device) -> tuple[str, str]:
-    spec = outcome.spec
-    if not device.limits.cluster_launch:
-        return "no-cluster-launch", ""
-    size = expected_cluster(spec)
-    if size > MAX_CLUSTER:
-        return "cluster-over-16", ""
-    named, unknown = _read_log(outcome)
-    foreign = [key for key in named if key not in _CLUSTER_MISUSE]
-    for key in named:
-        if key in _CLUSTER_MISUSE:
-            return key, ""
-    wanted = spec.cluster
-    if spec.compiled_cluster:
-        compiled = (1, spec.compiled_cluster, 1)
-        if spec.cluster_attribute and spec.cluster != compiled:
-            return "required-cluster-mismatch", ""
-        wanted = compiled
-    opted_in = spec.non_portable and not _failed_setter(outcome, "NON_PORTABLE")
-    if size > PORTABLE_CLUSTER and not opted_in:
-        return "non-portable-not-enabled", ""
-    if any(c > 0 and g % c for g, c in zip(spec.grid, wanted, strict=True)):
-        return "grid-not-divisible", ""
-    if unknown or foreign:
-        return "undetermined", _quote("912 with a sentence outside the catalogue", outcome)
+def _not_launched(outcome: Outcome, device: Device) -> _Finding | None:
+    """Judge an outcome without a launch code: a prediction may leave it open."""
+    seen, spec = outcome.observed, outcome.spec
+    if seen.launch_code is not None or seen.sync_code is not None:
+        return None
+    if outcome.origin is not Origin.PREDICTED or outcome.status is not Status.PASS:
+        failed = next((call for call in outcome.calls if call.code), None)
+        return Verdict.NOT_PROBED, "could-not-run", _answered(failed, "") if failed else ""
+    if not device.limits.cluster_launch and spec.cluster_attribute:
+        return Verdict.REFUSED, "no-cluster-launch", ""
     if _hosted_nowhere(outcome):
-        return "larger-than-any-gpc", ""
-    active = outcome.observed.max_active
-    if active is None:
-        return "undetermined", "912 with every argument in order; max active clusters not known"
-    return "undetermined", f"912 although max active clusters is {active}"
+        return _refused(INVALID_CLUSTER_SIZE, outcome, device)
+    return Verdict.UNDETERMINED, "undetermined", ""
 
 
-def _of_invalid_value(outcome: Outcome, device: Device) -> tuple[str, str]:
-    spec, limits = outcome.spec, device.limits
-    x, y, z = spec.block
-    too_large = spec.threads > limits.max_threads_per_block or z > MAX_BLOCK_Z
-    too_large = too_large or max(x, y) > limits.max_threads_per_block
-    facts: list[str] = []
-    if too_large:
-        facts.append("block-too-large")
-    if spec.dynamic_smem > limits.max_smem_per_block_optin:
-        facts.append("smem-over-optin")
-    elif spec.dynamic_smem and _failed_setter(outcome, "DYNAMIC_SHARED"):
-        # Static shared memory counts against the same limit and is not part of the spec.
-        facts.append("smem-over-optin")
-    elif spec.dynamic_smem > limits.max_smem_per_block and not spec.smem_opt_in:
-        facts.append("smem-not-opted-in")
-    if 0 in spec.grid:
-        facts.append("empty-grid")
-    named, unknown = _read_log(outcome)
-    named = [key for key in named if key in _VALUE_MISUSE]
-    agreed = [fact for fact in facts if any(_same_matter(fact, key) for key in named)]
-    if agreed:
-        return agreed[0], ""
-    if facts:
-        return facts[0], ""
-    if "block-too-large" in named:
-        return "block-too-large", ""
-    if "shared-memory" in named and not spec.smem_opt_in:
-        return "smem-not-opted-in", ""
-    if not device.limits.cluster_launch and expected_cluster(spec) > 1 and not unknown:
-        return "no-cluster-launch", ""
-    return "undetermined", _quote("1 with every known argument in order", outcome)
+def _synchronisation(outcome: Outcome, device: Device) -> _Finding | None:
+    code = outcome.observed.sync_code
+    if not code:
+        return None
+    if code in FAULTS:
+        return Verdict.FAULTS, "kernel-fault", f"synchronisation answered {code}"
+    if code in {INVALID_CLUSTER_SIZE, INVALID_VALUE, *LAUNCH_CAUSES}:
+        return _refused(code, outcome, device)
+    remark = quote(f"synchronisation answered {code}", outcome)
+    return Verdict.UNDETERMINED, "undetermined", remark
 
 
-def _same_matter(fact: str, named: str) -> bool:
-    kin = {"smem-over-optin": "shared-memory", "smem-not-opted-in": "shared-memory"}
-    return named == {**kin, "empty-grid": "grid"}.get(fact, fact)
-
-
-def _of_run(outcome: Outcome, device: Device) -> _Finding:
-    """Judge a launch that was accepted by what came after it."""
+def _kernel(outcome: Outcome, _device: Device) -> _Finding | None:
+    """Judge what the kernel reported and how its result compares."""
     seen = outcome.observed
-    if seen.sync_code:
-        if seen.sync_code in FAULTS or seen.sync_code == LAUNCH_TIMEOUT:
-            verdict, key, _ = _of_launch_code(seen.sync_code, outcome, device)
-            return verdict, key, f"synchronisation answered {seen.sync_code}"
-        if seen.sync_code in {INVALID_CLUSTER_SIZE, INVALID_VALUE, *LAUNCH_CAUSES}:
-            return _of_launch_code(seen.sync_code, outcome, device)
-        remark = _quote(f"synchronisation answered {seen.sync_code}", outcome)
-        return Verdict.UNDETERMINED, "undetermined", remark
     # 0 stands for CTAs that did not agree or did not report, which says nothing of the size.
     if seen.cluster_seen and seen.cluster_seen != expected_cluster(outcome.spec):
         remark = f"the kernel saw a cluster of {seen.cluster_seen}"
@@ -324,7 +266,109 @@ def _of_run(outcome: Outcome, device: Device) -> _Finding:
     if outcome.status in (Status.ERROR, Status.FAIL):
         remark = "accepted, but the probe ended without a result"
         return Verdict.UNDETERMINED, "undetermined", remark
-    return Verdict.LAUNCHES, None, ""
+    return None
+
+
+_RULES: tuple[Callable[[Outcome, Device], _Finding | None], ...] = (
+    _waived,
+    _earlier_error,
+    _module,
+    _launch,
+    _deadline,
+    _not_launched,
+    _synchronisation,
+    _kernel,
+)
+
+
+def _refused(code: int, outcome: Outcome, device: Device) -> _Finding:
+    """Find the cause behind a code that a launch was refused with."""
+    if code == INVALID_CLUSTER_SIZE:
+        key, remark = _of_invalid_cluster(outcome, device)
+    elif code == INVALID_VALUE:
+        key, remark = _of_invalid_value(outcome, device)
+    elif code == NOT_SUPPORTED and not device.limits.cluster_launch:
+        key, remark = "no-cluster-launch", ""
+    elif code in LAUNCH_CAUSES:
+        key, remark = LAUNCH_CAUSES[code], ""
+    else:
+        key, remark = "undetermined", quote(f"code {code}", outcome)
+    return Verdict.REFUSED, key, remark
+
+
+def _of_invalid_cluster(outcome: Outcome, device: Device) -> tuple[str, str]:
+    misuse = _cluster_misuse(outcome, device)
+    if misuse is not None:
+        return misuse, ""
+    named, unknown = matters(outcome)
+    if named or unknown:
+        return "undetermined", quote("912 for no reason in the catalogue", outcome)
+    if _hosted_nowhere(outcome):
+        return "larger-than-any-gpc", ""
+    active = outcome.observed.max_active
+    if active is None:
+        return "undetermined", "912 with every argument in order; max active clusters not known"
+    return "undetermined", f"912 although max active clusters is {active}"
+
+
+def _cluster_misuse(outcome: Outcome, device: Device) -> str | None:
+    """Name what is wrong with the cluster itself: as the driver says, else as the launch shows."""
+    spec = outcome.spec
+    size = expected_cluster(spec)
+    opted_in = spec.non_portable and not _failed_setter(outcome, "NON_PORTABLE")
+    compiled = (1, spec.compiled_cluster, 1) if spec.compiled_cluster else spec.cluster
+    said = next((key for key in matters(outcome)[0] if key in _CLUSTER_MISUSE), None)
+    if said == "non-portable-not-enabled" and size <= PORTABLE_CLUSTER:
+        said = None
+    divides = all(c <= 0 or g % c == 0 for g, c in zip(spec.grid, compiled, strict=True))
+    candidates = (
+        (not device.limits.cluster_launch, "no-cluster-launch"),
+        (size > MAX_CLUSTER, "cluster-over-16"),
+        (said is not None, said),
+        (spec.cluster_attribute and spec.cluster != compiled, "required-cluster-mismatch"),
+        (size > PORTABLE_CLUSTER and not opted_in, "non-portable-not-enabled"),
+        (not divides, "grid-not-divisible"),
+    )
+    return next((key for applies, key in candidates if applies), None)
+
+
+def _of_invalid_value(outcome: Outcome, device: Device) -> tuple[str, str]:
+    """Weigh code 1, which a cluster alone never answers where clusters exist.
+
+    Where the launch shows several faults, the one that the driver's log names counts.
+    """
+    spec = outcome.spec
+    facts = _value_faults(outcome, device)
+    named, unknown = matters(outcome)
+    agreed = [fact for fact in facts if _VALUE_MATTERS[fact] in named]
+    if facts:
+        return (agreed or facts)[0], ""
+    if "block-too-large" in named:
+        return "block-too-large", ""
+    # Static shared memory counts as well and is not part of the spec.
+    if SHARED_MEMORY in named and not spec.smem_opt_in:
+        return "smem-not-opted-in", ""
+    clusters = spec.cluster_attribute and not (named or unknown)
+    if clusters and not device.limits.cluster_launch:
+        return "no-cluster-launch", ""
+    return "undetermined", quote("1 with every known argument in order", outcome)
+
+
+def _value_faults(outcome: Outcome, device: Device) -> list[str]:
+    """List what the launch itself shows to be wrong, in the order of ``_VALUE_MATTERS``."""
+    spec, limits = outcome.spec, device.limits
+    most = limits.max_threads_per_block
+    over = spec.dynamic_smem > limits.max_smem_per_block_optin
+    # The setter judges static and dynamic bytes together, the spec knows the dynamic ones.
+    over = over or (spec.dynamic_smem > 0 and _failed_setter(outcome, "DYNAMIC_SHARED"))
+    by_default = spec.dynamic_smem <= limits.max_smem_per_block
+    shown = {
+        "block-too-large": max(spec.threads, *spec.block) > most or spec.block[2] > MAX_BLOCK_Z,
+        "smem-over-optin": over,
+        "smem-not-opted-in": not over and not spec.smem_opt_in and not by_default,
+        "empty-grid": 0 in spec.grid,
+    }
+    return [key for key in _VALUE_MATTERS if shown[key]]
 
 
 def _hosted_nowhere(outcome: Outcome) -> bool:
@@ -335,21 +379,6 @@ def _hosted_nowhere(outcome: Outcome) -> bool:
     return seen.max_active_range is not None and seen.max_active_range[1] == 0
 
 
-def _read_log(outcome: Outcome) -> tuple[list[str], list[str]]:
-    """Sort the driver's sentences into named matters and sentences that match none."""
-    named: list[str] = []
-    unknown: list[str] = []
-    for sentence in outcome.driver_log or ():
-        if not sentence.strip() or _NOISE.search(sentence):
-            continue
-        key = next((key for key, words in _LOG_PATTERNS if words.search(sentence)), None)
-        if key is None:
-            unknown.append(sentence)
-        elif key not in named:
-            named.append(key)
-    return named, unknown
-
-
 def _failed_setter(outcome: Outcome, attribute: str) -> bool:
     return any(
         call.code and "SetAttribute" in call.call and attribute in f"{call.call} {call.detail}"
@@ -357,14 +386,5 @@ def _failed_setter(outcome: Outcome, attribute: str) -> bool:
     )
 
 
-def _first_failure(outcome: Outcome) -> str:
-    failed = next((call for call in outcome.calls if call.code), None)
-    return f"{failed.call} answered {failed.code} {failed.name}" if failed else ""
-
-
-def _quote(what: str, outcome: Outcome) -> str:
-    """Quote the driver's own sentences, or say that there are none."""
-    if outcome.driver_log is None:
-        return f"{what}; driver log not readable"
-    said = [line for line in outcome.driver_log if line.strip() and not _NOISE.search(line)]
-    return f"{what}; driver log: " + (" / ".join(said) if said else "silent")
+def _answered(call: DriverCall, when: str) -> str:
+    return f"{call.call} answered {call.code} {call.name} {when}".strip()

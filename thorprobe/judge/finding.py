@@ -87,11 +87,11 @@ def predicted_finding(
     for claim, claimed in under:
         groups = _groups(claimed)
         subjects = _subjects([members for members, _ in groups])
-        texts = []
-        for subject, (_, states) in zip(subjects, groups, strict=True):
-            text = _claimed_group(states)
-            texts.append(f"{subject}: {text}" if subject else text)
-        texts = texts or ["nothing was asked"]
+        texts = [
+            f"{subject}: {_claimed_group(states)}" if subject else _claimed_group(states)
+            for subject, (members, states) in zip(subjects, groups, strict=True)
+            if any(summaries.get(footprint) != claimed[footprint] for footprint in members)
+        ] or ["nothing changes"]
         what = f'with the published claim "{claim.claim.statement}" ({claim.claim.source})'
         parts.append(f"{what} {', '.join(texts)}")
     return "Predicted, nothing was launched: " + "; ".join(parts or ["nothing was asked"])
@@ -118,7 +118,7 @@ def gpc_sentence(gpc_map: GpcMap, device: Device) -> str:
 def _groups(summaries: Summaries) -> list[tuple[list[Footprint], _States]]:
     """Join footprints that answer alike at every size they were both asked."""
     groups: list[tuple[list[Footprint], _States]] = []
-    for footprint in sorted(summaries):
+    for footprint in sorted(summaries, key=lambda f: (_trivial_first(f.kernel), f)):
         states = _states(summaries[footprint])
         for members, known in groups:
             common = states.keys() & known.keys()

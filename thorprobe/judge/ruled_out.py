@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from thorprobe.judge.cause import INVALID_CLUSTER_SIZE, refusal
+from thorprobe.judge.cause import INVALID_CLUSTER_SIZE, refusal, settled
 from thorprobe.record import PORTABLE_CLUSTER, Device, Origin, Outcome, Verdict
 
 
@@ -39,8 +39,8 @@ def _arguments_in_order(refused: Sequence[Outcome], device: Device) -> list[str]
     most = max(o.spec.dynamic_smem for o in refused)
     if most <= limits.max_smem_per_block_optin:
         found.append(
-            f"Shared memory: at most {most:,} of {limits.max_smem_per_block_optin:,} B "
-            "were asked for, and the code is not 1"
+            f"Shared memory: at most {most:,} of {limits.max_smem_per_block_optin:,} B were asked "
+            "for"
         )
     threads = max(o.spec.threads for o in refused)
     if threads <= limits.max_threads_per_block:
@@ -86,22 +86,22 @@ def _not_the_cluster(refused: Sequence[Outcome], outcomes: Sequence[Outcome]) ->
     if codes and INVALID_CLUSTER_SIZE not in codes:
         answered = " and ".join(map(str, codes))
         found.append(f"The cluster: the code is {answered}, and a refused cluster answers 912")
-    sizes = {o.spec.cluster_size for o in refused}
-    light = [
-        o
-        for o in outcomes
-        if _launched(o) and o.spec.cluster_size in sizes and o.spec.cluster_size > 1
-    ]
+    sizes = {o.spec.cluster_size for o in refused if o.spec.cluster_size > 1}
+    light = [o for o in outcomes if _launched(o) and o.spec.cluster_size in sizes]
     if light:
-        most = max(light, key=lambda o: (o.spec.cluster_size, o.spec.dynamic_smem)).spec
-        found.append(
-            f"The cluster: {most.cluster_size} CTAs launch with {most.dynamic_smem:,} B each"
-        )
+        most = max(light, key=lambda o: (o.spec.cluster_size, o.spec.dynamic_smem))
+        spec, predicted = most.spec, most.origin is Origin.PREDICTED
+        does = "are predicted to launch" if predicted else "launch"
+        found.append(f"The cluster: {spec.cluster_size} CTAs {does} at {spec.dynamic_smem:,} B")
     return found
 
 
 def _clusters_at_all(outcomes: Sequence[Outcome]) -> list[str]:
-    sizes = [o.spec.cluster_size for o in outcomes if _launched(o) and o.spec.cluster_attribute]
+    sizes = [
+        o.spec.cluster_size
+        for o in outcomes
+        if _launched(o) and o.spec.cluster_attribute and o.origin is not Origin.PREDICTED
+    ]
     if not sizes or max(sizes) < 2:
         return []
     return [f"A device without clusters: a cluster of {max(sizes)} launches"]
@@ -112,9 +112,9 @@ def _other_processes(device: Device, refused: Sequence[Outcome]) -> list[str]:
     if count is None or all(o.origin is Origin.PREDICTED for o in refused):
         return []
     if count:
-        return [f"Not ruled out: {count} other processes were on the GPU"]
+        return [f"Not ruled out: other processes on the GPU, {count} of them"]
     return ["Other processes: none was on the GPU"]
 
 
 def _launched(outcome: Outcome) -> bool:
-    return outcome.verdict is Verdict.LAUNCHES
+    return settled(outcome) is Verdict.LAUNCHES

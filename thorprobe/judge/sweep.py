@@ -65,7 +65,7 @@ def summarize(
         gpc_map=gpc_map,
         under_claims=tuple(claim for claim, _ in under),
         ruled_out=ruled_out(asked, device),
-        settles=settles(_undetermined(kernels), asked),
+        settles=settles(_undetermined(summaries), asked),
         probes=len(results),
     )
 
@@ -160,8 +160,8 @@ def _by_kernel(outcomes: Sequence[Outcome]) -> dict[str, KernelSummary]:
     return found
 
 
-def _undetermined(kernels: Mapping[str, KernelSummary]) -> list[int]:
-    return [size for summary in kernels.values() for size in summary.undetermined]
+def _undetermined(summaries: Summaries) -> list[int]:
+    return [size for summary in summaries.values() for size in summary.undetermined]
 
 
 def _under_claim(

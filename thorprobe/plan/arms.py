@@ -2,6 +2,7 @@
 """The plan of ``topk-arms``: which launches tell the arms of the dispatch policies apart."""
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Literal
 
 from thorprobe.errors import UsageError
@@ -25,8 +26,9 @@ MAX_ROWS = 65_535
 MAX_LAUNCH_ELEMENTS = 1 << 32
 """rows x stride stays below this: upstream computes row offsets in 32 bits (PR #43008)."""
 
-STAND_IN_SMEM = 221_952
-"""Bytes of the persistent stand-in: one CTA that stages 49,152 scores, as a CTA of the 4-arm."""
+STAND_IN_SMEM = 98_304
+"""Bytes of the persistent stand-in: one CTA that stages 20,480 scores and reads longer rows again.
+It fits the 101,376 B a block of cc 12.x, so that the stand-in says nothing about shared memory."""
 
 STAND_IN_NOTE = (
     "stand-in: one CTA per row without a cluster; upstream's persistent_topk was not launched"
@@ -35,7 +37,7 @@ STAND_IN_NOTE = (
 Role = Literal["arm", "alternative"]
 
 
-class ArmsOptions(Record, kw_only=True):
+class ArmsOptions(Record, frozen=True, kw_only=True):
     """What ``topk-arms`` was asked.
 
     ``capability`` is the one dispatched for, which need not be the device's. Empty ``rows`` are the
@@ -62,7 +64,7 @@ class ArmsOptions(Record, kw_only=True):
     call_site: str = ""
 
 
-class ArmProbe(Record, kw_only=True):
+class ArmProbe(Record, frozen=True, kw_only=True):
     """One launch, and what it stands for in one policy.
 
     ``role`` is ``arm`` for what the policy picks at these rows, ``alternative`` for another size at
@@ -132,7 +134,7 @@ def default_rows(policies: Iterable[Policy], major: int) -> tuple[int, ...]:
 
 
 def default_lengths(policy: Policy, k: int, columns: int) -> tuple[int, ...]:
-    """Valid lengths that reach every path at this k: none, k // 2, the one-CTA bound, all columns.
+    """Return valid lengths for every path at this k: 0, k // 2, the one-CTA bound, all columns.
 
     Length 0 is among them because padded rows of a CUDA graph have it and must come out as -1.
     """
@@ -157,14 +159,15 @@ def plan(options: ArmsOptions) -> tuple[ArmProbe, ...]:
     for policy in policies:
         for k in options.k:
             _check_kernel(policy, k, options.dtype)
-            lengths = options.lengths or default_lengths(policy, k, options.columns)
+            wanted = options.lengths or default_lengths(policy, k, options.columns)
+            lengths = sorted(set(wanted))
             for count in sorted(set(rows)):
-                probes += _probes(options, policy, k, count, stride, sorted(set(lengths)))
+                probes += _probes(options, policy, count, k=k, stride=stride, lengths=lengths)
     return tuple(probes)
 
 
 def specs(probes: Iterable[ArmProbe]) -> tuple[LaunchSpec, ...]:
-    """The launches to ask, each once, in the order of the probes."""
+    """Return the launches to ask, each once, in the order of the probes."""
     return tuple({probe.spec.id: probe.spec for probe in probes}.values())
 
 
@@ -208,7 +211,7 @@ def _check_kernel(policy: Policy, k: int, dtype: str) -> None:
 
 
 def _probes(
-    options: ArmsOptions, policy: Policy, k: int, rows: int, stride: int, lengths: list[int]
+    options: ArmsOptions, policy: Policy, rows: int, *, k: int, stride: int, lengths: list[int]
 ) -> list[ArmProbe]:
     cluster, path = dispatch(policy, rows, options.capability[0])
     is_open, reason = gate(policy, rows, stride, options.capability)
@@ -280,7 +283,7 @@ def next_rows(verdicts: Mapping[int, Verdict]) -> tuple[int, ...]:
     probed = sorted(verdicts)
     return tuple(
         (low + high) // 2
-        for low, high in zip(probed, probed[1:], strict=False)
+        for low, high in pairwise(probed)
         if high - low > 1
         and verdicts[low] != verdicts[high]
         and Verdict.NOT_PROBED not in (verdicts[low], verdicts[high])

@@ -13,7 +13,7 @@ from thorprobe.plan.policy import ArmPath, Capability, Policy, reached, row_rang
 from thorprobe.record import Record
 
 COMPRESS_RATIO = 4
-"""Tokens per scored block (Qwen3.8-Flash-Next: indexer_compress_ratio 4, budget 2,048, so k 512)."""
+"""Tokens per scored block (Qwen3.8-Flash-Next: indexer_compress_ratio 4, budget 2,048: k 512)."""
 
 BLOCK_SIZE = 16
 """Tokens per KV-cache block where the user sets none (vLLM's default for CUDA); a hybrid model may
@@ -33,7 +33,7 @@ _SPECULATIVE = (0, 1, 2, 3)
 _ANYWHERE = "a launch failure does not depend on context length: the first call meets it"
 
 
-class CallSite(Record, kw_only=True):
+class CallSite(Record, frozen=True, kw_only=True):
     """Shape of one call of the top-k: ``rows`` x ``columns`` fp32, pitch ``stride`` elements.
 
     ``kind`` is ``decode`` or ``prefill``; ``calls`` counts the calls of this shape in one step.
@@ -47,7 +47,7 @@ class CallSite(Record, kw_only=True):
     explanation: str
 
 
-class Setting(Record, kw_only=True):
+class Setting(Record, frozen=True, kw_only=True):
     """What to set in vLLM for an arm, and the arm that it really reaches.
 
     ``requests`` (decode) and ``tokens`` (prefill, None: any) are first and last values;
@@ -66,7 +66,7 @@ class Setting(Record, kw_only=True):
     explanation: str
 
 
-class PathRange(Record, kw_only=True):
+class PathRange(Record, frozen=True, kw_only=True):
     """Context lengths (tokens, ``last`` None: no end) whose rows take one path of the kernel."""
 
     name: str
@@ -118,6 +118,7 @@ def decode(
     requests: int,
     speculative_tokens: int,
     max_model_len: int,
+    *,
     compress_ratio: int = COMPRESS_RATIO,
     block_size: int = BLOCK_SIZE,
     capture_sizes: Sequence[int] = (),
@@ -149,6 +150,7 @@ def prefill(
     max_seq_len: int,
     max_model_len: int,
     max_logits_mb: int = 512,
+    *,
     compress_ratio: int = COMPRESS_RATIO,
     block_size: int = BLOCK_SIZE,
 ) -> list[CallSite]:
@@ -192,7 +194,7 @@ def prefill(
 
 
 def visible_blocks(position: int, seq_len: int, compress_ratio: int = COMPRESS_RATIO) -> int:
-    """Valid scores of the query at ``position`` (from 0) in a sequence of ``seq_len`` tokens."""
+    """Count the valid scores of the query at ``position`` (from 0) of ``seq_len`` tokens."""
     _whole("Compress ratio", compress_ratio, 1)
     return max(0, min((position + 1) // compress_ratio, seq_len // compress_ratio))
 
@@ -231,10 +233,11 @@ def reach(
     capability: Capability,
     cluster: int,
     max_model_len: int = MAX_MODEL_LEN,
+    *,
     compress_ratio: int = COMPRESS_RATIO,
     block_size: int = BLOCK_SIZE,
 ) -> tuple[Setting, ...]:
-    """Settings of vLLM that reach the arm with this cluster size (1: the persistent kernel).
+    """Find settings of vLLM that reach the arm with this cluster size (1: the persistent kernel).
 
     Decode settings come without CUDA graphs; pass a setting and the capture sizes to ``decode``
     to see the padding. ``rows`` of an open range are given up to twice its first. Columns are the

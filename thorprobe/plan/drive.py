@@ -71,9 +71,7 @@ def from_settings(
     if requests is not None:
         captured = _numbers("--capture-sizes", capture_sizes) if capture_sizes else ()
         sites.append(
-            callsite.decode(
-                requests, speculative_tokens, max_model_len, capture_sizes=captured
-            )
+            callsite.decode(requests, speculative_tokens, max_model_len, capture_sizes=captured)
         )
     if prefill_tokens is not None:
         length = min(prefill_tokens, max_model_len)

@@ -31,7 +31,12 @@ Held = tuple[Status, str]
 
 
 class SweepExpect(
-    Record, tag="cluster-sweep", tag_field="command", kw_only=True, forbid_unknown_fields=True
+    Record,
+    frozen=True,
+    tag="cluster-sweep",
+    tag_field="command",
+    kw_only=True,
+    forbid_unknown_fields=True,
 ):
     """What a cluster sweep must show of one kernel, at every footprint unless bytes are given.
 
@@ -64,7 +69,12 @@ class SweepExpect(
 
 
 class ArmsExpect(
-    Record, tag="topk-arms", tag_field="command", kw_only=True, forbid_unknown_fields=True
+    Record,
+    frozen=True,
+    tag="topk-arms",
+    tag_field="command",
+    kw_only=True,
+    forbid_unknown_fields=True,
 ):
     """What a drive of the arms must show of ``rows`` ([first, last], or [first] and up).
 
@@ -104,7 +114,7 @@ class ArmsExpect(
             raise ValueError("under a claim an arm has a verdict only, no code or cause")
 
     def demands(self) -> dict[str, object]:
-        """What is expected of each arm, by field, without what is left open."""
+        """Return what is expected of each arm, by field, without what is left open."""
         fields = ("verdict", "code", "cause", "cluster", "path", "gate", "checked")
         return {name: getattr(self, name) for name in fields if getattr(self, name) is not None}
 
@@ -120,7 +130,7 @@ def hold(expect: Expect, document: Document) -> Held:
 
 
 def subject(expect: Expect) -> str:
-    """What an expectation is about, such as ``topk, cluster 16, with the opt-in``."""
+    """Say what an expectation is about, such as ``topk, cluster 16, with the opt-in``."""
     if isinstance(expect, SweepExpect):
         parts = [expect.kernel]
         if expect.size is not None:
@@ -143,7 +153,7 @@ def subject(expect: Expect) -> str:
 
 
 def wanted(expect: Expect) -> str:
-    """What an expectation expects, such as ``refused, code 912``."""
+    """Say what an expectation expects, such as ``refused, code 912``."""
     if isinstance(expect, ArmsExpect):
         if expect.failing_cluster_sizes is not None:
             return _sizes(expect.failing_cluster_sizes)

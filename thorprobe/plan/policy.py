@@ -26,14 +26,14 @@ Cluster = Annotated[int, msgspec.Meta(ge=1, le=MAX_CLUSTER)]
 _LARGEST_FILE = 65_536
 
 
-class ByMajor(Record, kw_only=True, forbid_unknown_fields=True):
+class ByMajor(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Another cluster size from one major compute capability on."""
 
     major_at_least: Positive
     cluster: Cluster
 
 
-class PolicyArm(Record, kw_only=True, forbid_unknown_fields=True):
+class PolicyArm(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One branch of the host dispatch, from the previous arm's last row + 1 to ``last_row``.
 
     ``last_row`` None is an open end. ``cluster`` is in CTAs, 1 for a launch without clusters.
@@ -52,7 +52,7 @@ class PolicyArm(Record, kw_only=True, forbid_unknown_fields=True):
         return self.cluster
 
 
-class ArmFootprint(Record, kw_only=True, forbid_unknown_fields=True):
+class ArmFootprint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Dynamic shared memory of one CTA (bytes) and the scores it can stage (fp32 elements)."""
 
     clusters: tuple[Cluster, ...]
@@ -61,7 +61,7 @@ class ArmFootprint(Record, kw_only=True, forbid_unknown_fields=True):
     source: Text
 
 
-class Kernel(Record, kw_only=True, forbid_unknown_fields=True):
+class Kernel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the kernel of a version demands, whoever calls it.
 
     ``row_limit`` is the most rows it accepts, ``stride_multiple`` is in elements, and rows of at
@@ -77,7 +77,7 @@ class Kernel(Record, kw_only=True, forbid_unknown_fields=True):
     source: Text
 
 
-class Gate(Record, kw_only=True, forbid_unknown_fields=True):
+class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The call site's condition for the cooperative kernel; None and empty are not applied.
 
     ``excluded_families`` holds majors times ten (120 is cc 12.x). ``not_established`` names the
@@ -92,7 +92,7 @@ class Gate(Record, kw_only=True, forbid_unknown_fields=True):
     source: Text
 
 
-class PrefillLimit(Record, kw_only=True, forbid_unknown_fields=True):
+class PrefillLimit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bound on one prefill chunk's logits in MiB; ``setting`` is empty if it cannot be set."""
 
     logits_mib: Positive
@@ -100,7 +100,7 @@ class PrefillLimit(Record, kw_only=True, forbid_unknown_fields=True):
     source: Text
 
 
-class Policy(Record, kw_only=True, forbid_unknown_fields=True):
+class Policy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Dispatch of one upstream version at one call site.
 
     ``prefill`` is None where prefill never takes the cooperative kernel or is not known to.
@@ -149,7 +149,7 @@ class Policy(Record, kw_only=True, forbid_unknown_fields=True):
         return tuple(sorted({size for entry in self.footprints for size in entry.clusters}))
 
 
-class RowRange(Record, kw_only=True):
+class RowRange(Record, frozen=True, kw_only=True):
     """Rows ``first`` to ``last`` (None: no end) of constant dispatch and constant row gate.
 
     ``cluster`` and ``path`` are the host dispatch's choice; ``gate_open`` says whether the gate's
@@ -170,8 +170,8 @@ class RowRange(Record, kw_only=True):
         return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
 
 
-class Reached(Record, kw_only=True):
-    """The arm that a call really takes: the gate first, then the host dispatch."""
+class Reached(Record, frozen=True, kw_only=True):
+    """Return the arm that a call really takes: the gate first, then the host dispatch."""
 
     cluster: int
     path: ArmPath
@@ -286,7 +286,7 @@ def gate(policy: Policy, rows: int, stride: int, capability: Capability) -> tupl
 
 
 def reached(policy: Policy, rows: int, stride: int, capability: Capability) -> Reached:
-    """The arm that a call with these rows really takes.
+    """Return the arm that a call with these rows really takes.
 
     Raises UsageError: ``rows`` is not a whole number of at least 0.
     """

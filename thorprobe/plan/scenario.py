@@ -40,7 +40,7 @@ Text = Annotated[str, msgspec.Meta(min_length=1)]
 CapabilityText = Annotated[str, msgspec.Meta(pattern=r"^([1-9][0-9]?\.[0-9])?$")]
 
 
-class ScenarioDevice(Record, kw_only=True, forbid_unknown_fields=True):
+class ScenarioDevice(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who answers: a ``profile`` of the model, or ``count`` GPUs whose name contains ``gpu``.
 
     ``partition`` is spelled as ``--partition`` takes it. ``without_layout`` takes the published
@@ -63,7 +63,12 @@ class ScenarioDevice(Record, kw_only=True, forbid_unknown_fields=True):
 
 
 class SweepProbe(
-    Record, tag="cluster-sweep", tag_field="command", kw_only=True, forbid_unknown_fields=True
+    Record,
+    frozen=True,
+    tag="cluster-sweep",
+    tag_field="command",
+    kw_only=True,
+    forbid_unknown_fields=True,
 ):
     """One ``cluster-sweep``; ``kernels`` empty is every standard footprint."""
 
@@ -74,7 +79,12 @@ class SweepProbe(
 
 
 class ArmsProbe(
-    Record, tag="topk-arms", tag_field="command", kw_only=True, forbid_unknown_fields=True
+    Record,
+    frozen=True,
+    tag="topk-arms",
+    tag_field="command",
+    kw_only=True,
+    forbid_unknown_fields=True,
 ):
     """One ``topk-arms``; ``rows`` as in ``--rows``, empty for the default rows.
 
@@ -121,7 +131,7 @@ class ArmsProbe(
 Probe = SweepProbe | ArmsProbe
 
 
-class Scenario(Record, kw_only=True, forbid_unknown_fields=True):
+class Scenario(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A device, its probes and the expectations; ``source`` is the origin of the claim."""
 
     name: Text
@@ -149,7 +159,7 @@ class Scenario(Record, kw_only=True, forbid_unknown_fields=True):
                 )
 
     def answering(self, expect: Expect) -> tuple[int, ...]:
-        """Indices of the probes that could answer an expectation; exactly one once loaded."""
+        """Return the indices of the probes that could answer it; exactly one once loaded."""
         kind = SweepProbe if isinstance(expect, SweepExpect) else ArmsProbe
         return tuple(
             index
@@ -158,7 +168,7 @@ class Scenario(Record, kw_only=True, forbid_unknown_fields=True):
         )
 
 
-class ExpectationResult(Record, kw_only=True):
+class ExpectationResult(Record, frozen=True, kw_only=True):
     """What became of one expectation: pass, fail or waived, and a sentence that says so."""
 
     scenario: str

@@ -194,9 +194,16 @@ def _cell(grid: Grid, key: Key) -> tuple[str, ...]:
 
 def _table(title: str, columns: list[Grid], keys: list[Key], *, opted: bool) -> Table:
     headings = [Column(("size",)), *(Column(grid.heading, PARTS) for grid in columns)]
-    rows = []
-    for key in keys:
-        size, on = key
-        label = str(size) if on == opted else f"{size} off"
-        rows.append(((label,), *(_cell(grid, key) for grid in columns)))
-    return Table(title=title, columns=tuple(headings), rows=tuple(rows))
+    runs: list[tuple[list[int], bool, tuple[tuple[str, ...], ...]]] = []
+    for size, on in keys:
+        cells = tuple(_cell(grid, (size, on)) for grid in columns)
+        # Neighbours that answer alike share a row, so that where it changes is seen.
+        if runs and runs[-1][0][-1] == size - 1 and runs[-1][1:] == (on, cells):
+            runs[-1][0].append(size)
+        else:
+            runs.append(([size], on, cells))
+    rows = tuple(
+        ((ranges(sizes) if on == opted else f"{ranges(sizes)} off",), *cells)
+        for sizes, on, cells in runs
+    )
+    return Table(title=title, columns=tuple(headings), rows=rows)

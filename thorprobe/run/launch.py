@@ -122,7 +122,9 @@ class Launch:
     def _capture(self, config: Any, launches: int) -> tuple[int, Any]:
         """Capture launches into an executable graph; the first non-zero code, and the graph."""
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        code, _ = self._note("cuStreamBeginCapture", driver.cuStreamBeginCapture(self._stream, mode))
+        code, _ = self._note(
+            "cuStreamBeginCapture", driver.cuStreamBeginCapture(self._stream, mode)
+        )
         if code:
             return code, None
         for _ in range(launches):

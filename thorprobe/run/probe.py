@@ -245,7 +245,11 @@ def _cluster(sizes: Any, ranks: Any, spec: LaunchSpec) -> tuple[int, bool]:
 
 
 def _outcome(
-    spec: LaunchSpec, status: Status, *, observed: Observed | None = None, calls: Any = (),
+    spec: LaunchSpec,
+    status: Status,
+    *,
+    observed: Observed | None = None,
+    calls: Any = (),
     note: str = "",
 ) -> Outcome:
     return Outcome(

@@ -55,5 +55,5 @@ class ReplayAnswerer:
 
 
 def _replayed(origin: Origin) -> Origin:
-    """A measurement becomes a recording; a prediction stays one."""
+    """Turn measured into recorded; a prediction stays one."""
     return Origin.RECORDED if origin is Origin.MEASURED else origin

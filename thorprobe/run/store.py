@@ -81,11 +81,10 @@ def _decode(path: Path, number: int, line: bytes, hint: str) -> Header | Outcome
     try:
         if number == 1:
             _check_version(path, line)
-        return _decoder.decode(line)
+        decoded: Header | Outcome | Footer = _decoder.decode(line)
+        return decoded
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"`{path}` line {number} is no thorprobe record: {error}", hint
-        ) from error
+        raise UsageError(f"`{path}` line {number} is no thorprobe record: {error}", hint) from error
 
 
 def _check_version(path: Path, line: bytes) -> None:
