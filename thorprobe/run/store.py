@@ -81,10 +81,10 @@ def _decode(path: Path, number: int, line: bytes, hint: str) -> Header | Outcome
     try:
         if number == 1:
             _check_version(path, line)
-        decoded: Header | Outcome | Footer = _decoder.decode(line)
-        return decoded
+        record: Header | Outcome | Footer = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"`{path}` line {number} is no thorprobe record: {error}", hint) from error
+    return record
 
 
 def _check_version(path: Path, line: bytes) -> None:
