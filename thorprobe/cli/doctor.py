@@ -34,11 +34,13 @@ def doctor(*, json: o.JsonOption = False, output: o.OutputOption = None) -> None
 
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     for line in _lines(facts):
-        style = "yellow" if "MISSING" in line else ""
+        style = "yellow" if line.startswith("!") else ""
         console.print(escape(line), style=style)
     missing = [fact for fact in facts if not fact.found]
     if missing:
-        typer.echo(f"\n{len(missing)} missing; each with the line that mends it", err=True)
+        typer.echo(
+            f"\n{len(missing)} missing, marked with !, each with the line that mends it", err=True
+        )
 
 
 def _lines(facts: "tuple[object, ...]") -> "list[str]":
@@ -53,8 +55,8 @@ def _lines(facts: "tuple[object, ...]") -> "list[str]":
         if fact.topic != topic:
             topic = fact.topic
             lines.append(topic)
-        mark = "  " if fact.found else "  MISSING "
+        mark = "  " if fact.found else "! "
         lines.append(f"{mark}{fact.name:{width}}  {fact.value}")
         if fact.mend:
-            lines.append(f"    hint: {fact.mend}")
+            lines.append(f"      hint: {fact.mend}")
     return lines

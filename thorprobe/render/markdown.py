@@ -79,7 +79,7 @@ def _driver(document: Document) -> Iterator[str]:
 
 
 def _examples(document: Document) -> Iterator[Outcome]:
-    """Yield the smallest cluster of each kernel and cause that went otherwise than launching."""
+    """Yield the largest cluster of each kernel and cause that went otherwise than launching."""
     failed = [
         outcome
         for outcome in document.results
@@ -87,7 +87,7 @@ def _examples(document: Document) -> Iterator[Outcome]:
         and outcome.verdict in {Verdict.REFUSED, Verdict.WRONG, Verdict.FAULTS, Verdict.HANGS}
     ]
     seen = set()
-    for outcome in sorted(failed, key=lambda o: (o.spec.cluster_size, o.spec.footprint, o.id)):
+    for outcome in sorted(failed, key=lambda o: (-o.spec.cluster_size, o.spec.footprint, o.id)):
         if (key := (outcome.spec.kernel, outcome.cause)) not in seen:
             seen.add(key)
             yield outcome
@@ -95,8 +95,8 @@ def _examples(document: Document) -> Iterator[Outcome]:
 
 def _calls(outcome: Outcome) -> str:
     rows = [
-        f"| {number} | {code(call.call)} | {call.code} | {markdown(call.name)} "
-        f"| {markdown(f'{call.sentence} {call.detail}')} |"
+        f"| {number} | {code(call.call)} {markdown(call.detail)} | {call.code} "
+        f"| {markdown(call.name)} | {markdown(call.sentence)} |"
         for number, call in enumerate(outcome.calls, 1)
     ]
     return "\n".join(("| # | call | code | name | sentence |", "|--:|---|--:|---|---|", *rows))

@@ -25,8 +25,8 @@ class Table:
     rows: tuple[tuple[tuple[str, ...], ...], ...]
 
     def words(self) -> set[str]:
-        """Return every word of the table, for its legend."""
-        return {word for row in self.rows for cell in row for word in cell}
+        """Return every word of the table, for its legend; the first column labels the rows."""
+        return {word for row in self.rows for cell in row[1:] for word in cell}
 
     def widths(self, column: int) -> tuple[int, ...]:
         """Return the width in characters of each word of one column, its part name included."""

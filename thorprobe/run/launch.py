@@ -27,14 +27,12 @@ Stage = Callable[[str], None]
 class Launch:
     """One launch of one function, with everything the driver answered about it."""
 
-    def __init__(
-        self, spec: LaunchSpec, function: Any, stream: Any, parameters: Parameters, stage: Stage
-    ) -> None:
+    def __init__(self, spec: LaunchSpec, function: Any, stream: Any, stage: Stage) -> None:
         """Remember what to launch; ``stage`` is told what is being done, for the heartbeat."""
         self._spec = spec
         self._function = function
         self._stream = stream
-        self._parameters = parameters
+        self.parameters: Parameters = ((), ())
         self._stage = stage
         self.calls: list[DriverCall] = []
 
@@ -115,7 +113,7 @@ class Launch:
         )
 
     def _launch(self, config: Any) -> int:
-        result = driver.cuLaunchKernelEx(config, self._function, self._parameters, 0)
+        result = driver.cuLaunchKernelEx(config, self._function, self.parameters, 0)
         code, _ = self._note("cuLaunchKernelEx", result)
         return code
 
@@ -128,7 +126,7 @@ class Launch:
         if code:
             return code, None
         for _ in range(launches):
-            result = driver.cuLaunchKernelEx(config, self._function, self._parameters, 0)
+            result = driver.cuLaunchKernelEx(config, self._function, self.parameters, 0)
             code = code or answer(result)[0]
         name, sentence = _described(code)
         self.calls.append(

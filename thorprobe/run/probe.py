@@ -14,7 +14,7 @@ from thorprobe.errors import ThorprobeError
 from thorprobe.record import LaunchSpec, Observed, Origin, Outcome, Status, Workload
 from thorprobe.run import compile as kernels
 from thorprobe.run import workload as inputs
-from thorprobe.run.context import Context, DriverLog, require
+from thorprobe.run.context import Context, DriverLog, answer, require
 from thorprobe.run.launch import Launch, Parameters, pointers_and_words
 
 _MAGIC = 0x7470_726F
@@ -117,10 +117,12 @@ class Prober:
         self._log.take()
         try:
             outcome = self._answer(spec)
-        except ThorprobeError as error:
-            outcome = _outcome(spec, Status.ERROR, note=error.sentence)
         except Exception as error:  # noqa: BLE001  a probe must cost one record, whatever it does
-            outcome = _outcome(spec, Status.ERROR, note=f"{type(error).__name__}: {error}"[:400])
+            note = f"{type(error).__name__}: {error}"[:400]
+            if isinstance(error, ThorprobeError):
+                note = error.sentence
+            outcome = _outcome(spec, Status.ERROR, note=note)
+            self.dead = bool(answer(driver.cuCtxSynchronize())[0])
         elapsed = (time.perf_counter() - started) * 1e6
         return msgspec.structs.replace(
             outcome, driver_log=self._log.take(), duration_us=round(elapsed, 1)
@@ -129,12 +131,14 @@ class Prober:
     def _answer(self, spec: LaunchSpec) -> Outcome:
         function = self.function(spec.kernel, spec.compiled_cluster)
         stream = self._context.stream
-        launch = Launch(spec, function, stream, ((), ()), self._stage)
+        launch = Launch(spec, function, stream, self._stage)
         if launch.prior_error():
             self.dead = True
             note = "the context was already dead before this probe"
             return _outcome(spec, Status.ERROR, calls=launch.calls, note=note)
-        launch = Launch(spec, function, stream, self._parameters(spec), self._stage)
+        launch.parameters = self._parameters(spec)
+        # Copies and fills run on the default stream, and a partition's stream does not wait for it.
+        require("cuCtxSynchronize after the inputs", driver.cuCtxSynchronize())
         observed = launch.ask()
         status, note = Status.PASS, ""
         if observed.sync_code:
