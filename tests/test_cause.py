@@ -189,7 +189,9 @@ def test_each_misconfiguration_has_its_cause_whatever_the_log(row: str, log: str
     assert (judged.verdict, judged.cause) == (Verdict.REFUSED, key)
 
 
-@pytest.mark.parametrize("log", [(), (NOISE,), None])
+@pytest.mark.parametrize(
+    "log", [(), (NOISE,), ("Failed to instantiate KERNEL node 0xe0a0b38",), None]
+)
 @pytest.mark.parametrize("captured", [False, True])
 def test_a_cluster_that_no_group_hosts_is_the_devices_fault(
     log: tuple[str, ...] | None, captured: bool

@@ -17,6 +17,8 @@ GRID = "grid"
 _NOISE = re.compile(
     r"cuGetProcAddress|\bcudaVersion argument|\breturning\s+\d+\b.*\bfrom\s+\w+", re.IGNORECASE
 )
+_PLACE = re.compile(r"instantiate \w+ node|capture was invalidated", re.IGNORECASE)
+# Where in a CUDA graph a refusal showed up, which names no reason (H200, driver 580, 2026-11-30).
 # Keyed by words rather than by whole sentences: drivers reword their log between releases.
 _PATTERNS = (
     ("cooperative-too-large", re.compile(r"cooperative", re.IGNORECASE)),
@@ -40,6 +42,8 @@ def matters(outcome: Outcome) -> tuple[list[str], list[str]]:
     named: list[str] = []
     unknown: list[str] = []
     for sentence in _said(outcome):
+        if _PLACE.search(sentence):
+            continue
         key = next((key for key, words in _PATTERNS if words.search(sentence)), None)
         if key is None:
             unknown.append(sentence)
