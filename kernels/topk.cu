@@ -58,6 +58,7 @@ __device__ __forceinline__ u32 sm_id() {
   return s;
 }
 __device__ __forceinline__ void cluster_barrier() {
+  __syncwarp();  // .aligned asks for a converged warp
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n\t"
       "barrier.cluster.wait.acquire.aligned;" ::

@@ -45,6 +45,7 @@ __device__ __forceinline__ u32 dynamic_bytes() {
   return b;
 }
 __device__ __forceinline__ void cluster_barrier() {
+  __syncwarp();  // .aligned asks for a converged warp
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n\t"
       "barrier.cluster.wait.acquire.aligned;" ::

@@ -3,7 +3,10 @@
 
 import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -50,6 +53,84 @@ def pytest_terminal_summary(terminalreporter, config):
 def fake_device():
     """Return the device of the fake worker."""
     return runpy.run_path(str(HERE / "fake_worker.py"), run_name="fake_worker")["DEVICE"]
+
+
+class Ran(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def command():
+    """Run thorprobe as a user does, in a process of its own that sees no GPU.
+
+    ``limit`` is the largest file in bytes that it may write, to play a full disk.
+    """
+
+    def run(*arguments, cwd=None, env=None, limit=None):
+        def restrict():
+            import resource
+
+            if limit is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        path = {"PYTHONPATH": str(HERE.parent), "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(
+            [sys.executable, "-m", "thorprobe", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env=os.environ | path | (env or {}),
+            timeout=120,
+            check=False,
+            preexec_fn=restrict if limit is not None else None,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def main(monkeypatch, capsys):
+    """Run thorprobe's main in this process, without a GPU unless a test puts one in."""
+    from thorprobe.cli import app
+
+    monkeypatch.setattr("thorprobe.run.gpu.driver_present", lambda: False)
+    monkeypatch.delenv("THORPROBE_DEBUG", raising=False)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["thorprobe", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            app.main()
+        shown = capsys.readouterr()
+        return Ran(int(end.value.code or 0), shown.out, shown.err)
+
+    return run
+
+
+@pytest.fixture
+def fake_gpu(main, monkeypatch):
+    """Put the fake worker in the place of a GPU, and return the answerer's class to subclass."""
+    from thorprobe.run import gpu
+
+    worker = (sys.executable, str(HERE / "fake_worker.py"))
+
+    class Fake(gpu.GpuAnswerer):
+        def __init__(self, ordinal, partition, *, oracle, deadline_s):
+            super().__init__(
+                ordinal, partition, oracle=oracle, deadline_s=deadline_s, command=worker
+            )
+
+    def use(kind):
+        monkeypatch.setattr(gpu, "GpuAnswerer", kind)
+
+    monkeypatch.setattr(gpu, "driver_present", lambda: True)
+    monkeypatch.setattr("thorprobe.cli.session._count_devices", lambda: 1)
+    use(Fake)
+    return Fake, use
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,8 @@
 """A worker without a GPU: speaks the wire protocol, and misbehaves where a spec asks it to.
 
 The spec's ``spin_cycles`` says how: 1 stops answering but keeps beating, 2 dies, 3 reports a sticky
-error, 4 stops everything, 5 answers after 50 ms. Everything else launches up to 8 CTAs.
+error, 4 stops everything, 5 answers after 50 ms, 6 finds its context finished unless it is
+the first launch of this worker. Everything else launches up to 8 CTAs.
 """
 
 import os
@@ -48,7 +49,7 @@ def main() -> None:
     next(lines)
     _send(wire.Hello(device=DEVICE, software={"fake": "1"}))
     threading.Thread(target=_beat, daemon=True).start()
-    for line in lines:
+    for number, line in enumerate(lines):
         message = wire.to_worker(line)
         if not isinstance(message, wire.Ask):
             continue
@@ -65,6 +66,7 @@ def main() -> None:
         if how == 5:
             time.sleep(0.05)
         code = 0 if spec.cluster_size <= 8 else 912
+        untried = how == 6 and number > 0
         outcome = Outcome(
             id=spec.id,
             spec=spec,
@@ -82,8 +84,12 @@ def main() -> None:
             ),
             driver_log=(),
         )
-        _send(wire.Answer(outcome=outcome, poisoned=how == 3, compiler="none"))
-        if how == 3:
+        _send(
+            wire.Answer(
+                outcome=outcome, poisoned=how == 3 or untried, untried=untried, compiler="none"
+            )
+        )
+        if how == 3 or untried:
             os._exit(0)
 
 

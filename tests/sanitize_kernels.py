@@ -11,11 +11,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from thorprobe.record import LaunchSpec, Status, Workload
-from thorprobe.run.context import Context, DriverLog
+from thorprobe.run.context import Context
 from thorprobe.run.probe import Prober
 
 SHAPES = ((16_400, 16_400), (20_000, 17_001), (2_000, 1_500), (600, 100), (600, 0))
 # columns, length: whole cluster, whole cluster with an uneven slice, one CTA, trivial, empty.
+
+
+class _NoLog:
+    """No driver log: to open one provokes an error, which the sanitizer would count."""
+
+    def take(self):
+        """Return that there is none."""
+        return
 
 
 def specs():
@@ -46,7 +54,7 @@ def specs():
 
 def main() -> int:
     """Run them all."""
-    prober = Prober(Context(0), DriverLog(), "numpy", lambda _stage: None)
+    prober = Prober(Context(0), _NoLog(), "numpy", lambda _stage: None)
     wrong = 0
     for spec in specs():
         outcome = prober.answer(spec)

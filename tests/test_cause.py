@@ -5,6 +5,8 @@
 launching wrongly. The log sentences paraphrase that driver's.
 """
 
+import re
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -72,7 +74,8 @@ def spec(size: int = 8, **changed: object) -> LaunchSpec:
 
 def outcome(asked: LaunchSpec, log: tuple[str, ...] | None = (), **fields: object) -> Outcome:
     """Make a measured outcome; status, calls and note by keyword, the rest goes to Observed."""
-    own = {k: fields.pop(k) for k in ("status", "calls", "note", "origin") if k in fields}
+    names = ("status", "calls", "note", "origin", "stage")
+    own = {k: fields.pop(k) for k in names if k in fields}
     return Outcome(
         id=asked.id,
         spec=asked,
@@ -357,12 +360,22 @@ def test_an_error_from_before_is_not_blamed_on_the_launch() -> None:
     assert before.cause == at_launch.cause == "prior-error"
 
 
-def test_a_deadline_that_passed_is_a_hang() -> None:
-    """A killed worker, and a launch that the driver's watchdog ended, hang."""
-    killed = judge(outcome(spec(8), None, status=Status.TIMEOUT), H200)
+@pytest.mark.parametrize("stage", ["attributes", "occupancy", "launch", "sync", "time"])
+def test_a_deadline_that_passed_in_the_launch_is_a_hang(stage: str) -> None:
+    """A worker killed while the driver or the kernel had the word, and a watchdog, mean a hang."""
+    killed = judge(outcome(spec(8), None, status=Status.TIMEOUT, stage=stage), H200)
     watchdog = judge(outcome(spec(8), None, launch_code=0, sync_code=702), H200)
     assert killed.verdict is watchdog.verdict is Verdict.HANGS
     assert killed.cause == watchdog.cause == "hang"
+
+
+@pytest.mark.parametrize("stage", ["start", "idle", "input", "compile", "check", "", "prayer"])
+def test_a_worker_lost_elsewhere_says_nothing_of_the_launch(stage: str) -> None:
+    """A slow oracle, a compiler or a stopped heartbeat is no hang, whatever the note says."""
+    note = "no answer within 10.0 s in stage `sync`; the worker was killed and replaced"
+    lost = outcome(spec(8), None, status=Status.TIMEOUT, stage=stage, note=note)
+    judged = judge(lost, H200)
+    assert (judged.verdict, judged.cause) == (Verdict.NOT_PROBED, "could-not-run")
 
 
 @pytest.mark.parametrize(
@@ -408,6 +421,19 @@ def test_the_catalogue_is_closed_and_numbered() -> None:
     reachable = {key for keys in CONSISTENT.values() for key in keys if key}
     assert reachable == set(BY_KEY)
     assert cause("hang").number == BY_KEY["hang"].number
+
+
+def test_the_catalogue_names_only_commands_that_exist() -> None:
+    """Every `thorprobe ...` in the catalogue is a command of the application."""
+    import typer
+
+    from thorprobe.cli.app import app
+
+    commands = set(typer.main.get_command(app).commands)
+    text = " ".join(f"{entry.separating_test} {entry.next_action}" for entry in CATALOGUE)
+    named = set(re.findall(r"`thorprobe (\S+?)[ `]", text))
+    assert named
+    assert named <= commands
 
 
 def test_an_unknown_key_is_a_usage_error_with_a_hint() -> None:
@@ -467,6 +493,7 @@ _outcomes = st.builds(
     calls=st.lists(_any_call(), max_size=3).map(tuple),
     driver_log=st.none() | st.lists(_texts, max_size=2).map(tuple),
     note=st.sampled_from(["", "CUDA_ERROR_INVALID_IMAGE"]),
+    stage=st.sampled_from(["", "sync", "compile"]),
 )
 
 

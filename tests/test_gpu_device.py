@@ -224,6 +224,7 @@ def test_topk_is_exact_at_every_boundary(whole, size):
             (3, 2_048, "ten-values"),
             (2, 1_024, "all-equal"),
             (4, 512, "uniform"),
+            (2, 512, "masked"),
         )
         for length in LENGTHS
     ]

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Summaries of drives of the top-k arms, from the real policies and plans."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
 
 from thorprobe.judge.arms import summarize
+from thorprobe.judge.catalogue import cause
+from thorprobe.judge.cause import judge
+from thorprobe.judge.gate import failing
 from thorprobe.judge.topology import hosted
 from thorprobe.plan import arms as plan
 from thorprobe.plan import policy
@@ -16,6 +20,7 @@ from thorprobe.record import (
     Check,
     Claim,
     Device,
+    Document,
     LaunchSpec,
     Limits,
     Observed,
@@ -115,12 +120,25 @@ def test_the_reports_failure_in_one_sentence() -> None:
     """Rows 1-4 are refused with code and cause, the others launch and are right, per policy."""
     summary = drive(in_partition)
     assert summary.finding.startswith(
-        "Rows 1-4 take 16 CTAs and are refused: 912 CUDA_ERROR_INVALID_CLUSTER_SIZE "
-        "(larger than any GPC); rows 5-32 (e126687a9a) and 5-64 (0.33.0) launch and are right ("
+        "Dispatched as cc 11.0: rows 1-4 take 16 CTAs and are refused: "
+        "912 CUDA_ERROR_INVALID_CLUSTER_SIZE (larger than any GPC); "
+        "rows 5-32 (e126687a9a) and 5-64 (0.33.0) launch, and thorprobe's kernel is right there ("
     )
     assert summary.finding.endswith(" results checked against torch.topk)")
     assert summary.failing_cluster_sizes == (16,)
     assert summary.call_site == "here"
+    assert summary.capability == (11, 0)
+    # The rows of both policies, each launch once, at four lengths; those of the stand-in are not.
+    rows = 5 + 8 + 9 + 32 + 33 + 33 + 34 + 64
+    compared = 4 * (rows - 33)
+    assert f"({compared} results" in summary.finding
+
+
+def test_the_devices_own_dispatch_needs_no_word() -> None:
+    """Where the dispatched capability is the device's the finding begins with the rows."""
+    summary = drive(in_partition, capability=(9, 0))
+    assert summary.capability == PARTITION.capability
+    assert summary.finding.startswith("Rows 1-32 (e126687a9a) and 1-64 (0.33.0) launch, and ")
 
 
 def test_an_arm_row_holds_what_was_asked_and_answered() -> None:
@@ -177,6 +195,7 @@ def test_a_gate_that_shuts_out_what_launches_rejects_falsely() -> None:
     assert summary.gates["0.29.0"].false_accepts == ((1, 4),)
     assert summary.gates["0.29.0"].false_rejects == ((33, 64),)
     assert "rows 5-32 launch" in summary.finding
+    assert summary.finding.endswith("; gate shut for rows 33-64")
 
 
 @pytest.mark.parametrize(
@@ -234,12 +253,121 @@ def test_arms_that_no_probe_reached_are_left_out() -> None:
 
 
 def test_the_stand_in_is_told_apart_from_upstreams_kernel() -> None:
-    """The persistent row says that upstream's kernel was not launched, and no gate counts it."""
+    """The persistent row is not probed; what stood in for it is in the note and nowhere else."""
     summary = drive(in_partition)
     row = arm(summary, "e126687a9a", 33)
     assert (row.rows, row.path, row.gate) == ((33, None), "persistent", False)
-    assert "stand-in" in row.note
-    assert row.fastest is None
+    assert (row.verdict, row.cause, row.code) == (Verdict.NOT_PROBED, None, None)
+    assert (row.dynamic_smem, row.checked, row.oracle) == (0, (0, 0), "")
+    assert (row.time_us, row.time_shape, row.fastest) == (None, "", None)
+    rows = 4 * (33 + 34 + 64 + 65)
+    assert row.note == (
+        "upstream's persistent_topk was not launched; stand-in without a cluster launched, "
+        f"{rows} of {rows} results right; probed at rows 33-34, 64-65 only"
+    )
+    assert arm(summary, "0.33.0", 65).note.endswith(
+        "260 of 260 results right; probed at rows 65 only"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "did"),
+    [
+        ({"launch_code": 1}, "was refused: 1 CUDA_ERROR_INVALID_VALUE (undetermined)"),
+        ({"verified": False}, "gave a wrong result, "),
+        ({"sync_code": 700}, "faulted, "),
+        ({"verified": None, "check": None, "cluster_seen": None}, "left undetermined"),
+    ],
+)
+def test_a_stand_in_that_fails_fails_no_arm(seen: dict[str, object], did: str) -> None:
+    """However the stand-in fails, finding, gates, sizes and the next step are as without it."""
+
+    def answer(spec: LaunchSpec) -> Outcome:
+        return in_partition(spec) if spec.cluster_attribute else launched(spec, **seen)
+
+    summary, fine = drive(answer), drive(in_partition)
+    row = arm(summary, "0.33.0", 65)
+    assert row.verdict is Verdict.NOT_PROBED
+    assert f"stand-in without a cluster {did}" in row.note
+    assert (summary.finding, summary.gates) == (fine.finding, fine.gates)
+    assert summary.failing_cluster_sizes == (16,)
+
+
+def test_an_unanswered_stand_in_has_no_record() -> None:
+    """A recording without the stand-in says so, and claims no launch of it."""
+    asked = plan.ArmsOptions(capability=(11, 0), rows=(65,), policies=("0.33.0",))
+    policies = [policy.load("0.33.0")]
+    summary = summarize(plan.plan(asked), [], PARTITION, policies, asked.capability)
+    (row,) = summary.arms
+    assert row.note.endswith("stand-in without a cluster has no record")
+
+
+def test_nothing_measured_is_the_finding() -> None:
+    """A drive whose every probe was lost says that, and the first note, instead of rows."""
+
+    def answer(spec: LaunchSpec) -> Outcome:
+        lost = msgspec.structs.replace(refused(spec), observed=Observed(), note="no compiler")
+        return msgspec.structs.replace(lost, status=Status.ERROR)
+
+    summary = drive(answer, rows=(1,), policies=("0.33.0",), capability=(9, 0))
+    assert re.fullmatch(
+        r"Nothing was measured: \d+ probes ended without an answer \(first: no compiler\)",
+        summary.finding,
+    )
+
+
+def test_what_to_do_next_is_about_arms_that_calls_reach() -> None:
+    """A refused arm gives the advice, a refused alternative none, a hang of any launch does."""
+    assert drive(in_partition).next_action == cause("larger-than-any-gpc").next_action
+    own = drive(in_partition, capability=(9, 0))
+    assert own.failing_cluster_sizes == (16,)
+    assert own.next_action == ""
+
+    def hanging(spec: LaunchSpec) -> Outcome:
+        if spec.cluster_size != 2 or spec.workload.rows > 8:
+            return in_partition(spec)
+        lost = msgspec.structs.replace(refused(spec), observed=Observed(), stage="sync")
+        return msgspec.structs.replace(lost, status=Status.TIMEOUT)
+
+    assert drive(hanging, capability=(9, 0)).next_action == cause("hang").next_action
+
+
+def document(summary: ArmsSummary, results: Iterable[Outcome]) -> Document:
+    """Make the document of a drive."""
+    return Document(
+        command="topk-arms",
+        started="2026-11-30T00:00:00Z",
+        origin=Origin.MEASURED,
+        device=PARTITION,
+        results=tuple(judge(o, PARTITION) for o in results),
+        summary=summary,
+    )
+
+
+@pytest.mark.parametrize(
+    ("capability", "policies", "cluster", "fails"),
+    [
+        ((11, 0), ("0.33.0",), 16, True),
+        ((9, 0), ("0.33.0",), 16, False),
+        ((11, 0), ("0.29.0",), 2, False),
+    ],
+)
+def test_fail_on_refused_looks_at_arms_with_an_open_gate(
+    capability: tuple[int, int], policies: tuple[str, ...], cluster: int, fails: bool
+) -> None:
+    """A refused alternative, and an arm behind a shut gate, fail no run; a refused arm does."""
+
+    def answer(spec: LaunchSpec) -> Outcome:
+        bad = spec.cluster_attribute and spec.cluster_size == cluster
+        return refused(spec) if bad else launched(spec)
+
+    asked = plan.ArmsOptions(capability=capability, policies=policies)
+    probes = plan.plan(asked)
+    results = [answer(spec) for spec in plan.specs(probes)]
+    loaded = [policy.load(name) for name in policies]
+    summary = summarize(probes, results, PARTITION, loaded, capability)
+    assert cluster in summary.failing_cluster_sizes
+    assert bool(failing(document(summary, results), ("refused",))) is fails
 
 
 def test_shared_memory_is_not_blamed_on_the_cluster() -> None:
@@ -255,12 +383,30 @@ def test_shared_memory_is_not_blamed_on_the_cluster() -> None:
 
     summary = drive(answer, device, capability=(12, 1), policies=("e126687a9a",))
     causes = {row.path: row.cause for row in summary.arms}
+    assert summary.next_action == cause("smem-over-optin").next_action
     assert causes == {"cooperative": "smem-over-optin", "persistent": None}
     assert summary.gates["e126687a9a"].false_accepts == ((1, 32),)
     assert summary.ruled_out[0].startswith("The cluster: the code is 1")
     assert summary.finding == (
         "Rows 1-32 take 4, 8 and 16 CTAs and are refused: 1 CUDA_ERROR_INVALID_VALUE "
         "(shared memory over the opt-in limit)"
+    )
+    both = drive(answer, device, capability=(12, 1))
+    assert both.finding == (
+        "Rows 1-32 (e126687a9a) take 4, 8 and 16 CTAs and are refused: "
+        "1 CUDA_ERROR_INVALID_VALUE (shared memory over the opt-in limit); "
+        "0.33.0: gate shut for rows 1-64"
+    )
+
+    def foretold(spec: LaunchSpec) -> Outcome:
+        seen = Observed(launch_code=answer(spec).observed.launch_code)
+        return msgspec.structs.replace(
+            answer(spec), origin=Origin.PREDICTED, observed=seen, driver_log=None
+        )
+
+    assert drive(foretold, device, capability=(12, 1)).finding == both.finding
+    assert drive(answer, device, capability=(12, 1), policies=("0.33.0",)).finding == (
+        "No cooperative arm was reached; gate shut for rows 1-64"
     )
 
 
@@ -287,11 +433,11 @@ def test_a_prediction_tells_layout_and_claim_apart() -> None:
     policies = [policy.load(name) for name in asked.policies]
     summary = summarize(probes, results, THOR, policies, (11, 0), admissible={"": 23})
     assert summary.finding == (
-        "Predicted, nothing was launched: rows 1-4 take 16 CTAs and are refused on every "
+        "Rows 1-4 take 16 CTAs and are refused on every "
         "admissible map: 912 CUDA_ERROR_INVALID_CLUSTER_SIZE (larger than any GPC); "
         "rows 5-32 (e126687a9a) and 5-33 (0.33.0) take 4 and 8 CTAs and are undetermined by the "
         "layout; rows 34-64 (0.33.0) launch on every admissible map; "
-        'with the published claim "the largest is 8" (a talk) '
+        "with the published claim largest-cluster-8: "
         "rows 5-32 (e126687a9a) and 5-33 (0.33.0) launch"
     )
     row = arm(summary, "0.33.0", 5)
@@ -301,4 +447,7 @@ def test_a_prediction_tells_layout_and_claim_apart() -> None:
     assert arm(summary, "0.33.0", 1).under_claims == {CLAIM.id: Verdict.REFUSED}
     assert summary.gates["0.33.0"].undetermined == ((5, 33),)
     assert summary.failing_cluster_sizes == (16,)
-    assert "at 8 CTAs" in summary.settles
+    assert summary.settles.startswith("cuOccupancyMaxPotentialClusterSize with the opt-in")
+    persistent = arm(summary, "0.33.0", 65)
+    assert (persistent.verdict, persistent.under_claims) == (Verdict.NOT_PROBED, {})
+    assert "stand-in without a cluster is predicted to launch" in persistent.note

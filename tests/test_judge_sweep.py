@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from thorprobe.judge.finding import sizes_text
+from thorprobe.judge.catalogue import cause
+from thorprobe.judge.ranges import joined, ranges, sizes_text, spans
 from thorprobe.judge.sweep import summarize
 from thorprobe.judge.topology import hosted
 from thorprobe.record import (
@@ -71,7 +72,8 @@ def spec(kernel: str, size: int, smem: int, **changed: object) -> LaunchSpec:
 def outcome(asked: LaunchSpec, code: int | None, active: int | None, **seen: object) -> Outcome:
     """Return a measured outcome; a launch that code 0 accepted proved itself unless told not to."""
     ran = {"cluster_seen": asked.cluster_size, "verified": True, "sync_code": 0}
-    fields = {k: seen.pop(k) for k in ("origin", "assumes", "driver_log", "status") if k in seen}
+    names = ("origin", "assumes", "driver_log", "status", "stage", "note")
+    fields = {k: seen.pop(k) for k in names if k in seen}
     return Outcome(
         id=asked.id,
         spec=asked,
@@ -124,19 +126,20 @@ def test_every_recorded_partition_gives_its_map_and_its_sizes(partition: str) ->
 
 
 FINDINGS = {
-    "full": "Launches up to 16 CTAs, the architecture's maximum; largest GPC has 18 SMs",
+    "full": "Launches up to 16 CTAs, the architecture's maximum; largest co-scheduled "
+    "group has 18 SMs",
     "sms=8": "Launches up to 8 CTAs; 9 to 16 are refused: 912 CUDA_ERROR_INVALID_CLUSTER_SIZE; "
-    "largest GPC in this partition has 8 SMs",
+    "largest co-scheduled group in this partition has 8 SMs",
     "sms=128": "Launches up to 10 CTAs; 11 to 16 are refused: 912 "
-    "CUDA_ERROR_INVALID_CLUSTER_SIZE; largest GPC in this partition has 10 SMs",
+    "CUDA_ERROR_INVALID_CLUSTER_SIZE; largest co-scheduled group in this partition has 10 SMs",
     "sms=20,flags=1": "Launches up to 2 CTAs; 3 to 16 are refused: 912 "
-    "CUDA_ERROR_INVALID_CLUSTER_SIZE; largest GPC in this partition has 2 SMs",
+    "CUDA_ERROR_INVALID_CLUSTER_SIZE; largest co-scheduled group in this partition has 2 SMs",
 }
 
 
 @pytest.mark.parametrize("partition", FINDINGS)
 def test_the_finding_of_a_measurement(partition: str) -> None:
-    """The finding names the largest size, the first refused one, the code and the largest GPC."""
+    """The finding names the largest size, the first refused one, the code and the largest group."""
     results, device = recording(partition, ("trivial", "topk"))
     assert summarize(results, device).finding == FINDINGS[partition]
 
@@ -176,9 +179,13 @@ def test_footprints_that_differ_are_told_by_their_memory() -> None:
         results += [outcome(spec(name, size, 156_416), 1, None) for name in ("trivial", "topk")]
     summary = summarize(results, device)
     trivial = summary.kernels["trivial"]
-    assert trivial.launches == ()
+    assert (trivial.launches, trivial.largest) == (tuple(range(1, 9)), 8)
     assert trivial.by_footprint["trivial 1024 thr 0 B"].largest == 8
-    assert "With 0 B of dynamic shared memory: launches up to 8 CTAs" in summary.finding
+    heavy = trivial.by_footprint["trivial 1024 thr 156,416 B"]
+    assert (heavy.launches, heavy.refused["2"].cause) == ((), "smem-over-optin")
+    assert summary.kernels["topk"].launches == ()
+    assert "At 0 B of dynamic shared memory: 8 and the smaller sizes asked" in summary.finding
+    assert summary.next_action.startswith("Use less dynamic shared memory")
     assert "1 CUDA_ERROR_INVALID_VALUE (shared memory over the opt-in limit)" in summary.finding
     assert "The cluster: 8 CTAs launch at 0 B" in summary.ruled_out
     assert not any("opt-in: non-portable" in sentence for sentence in summary.ruled_out)
@@ -191,11 +198,15 @@ def test_a_launch_without_proof_is_undetermined_and_a_failed_one_wrong() -> None
         outcome(spec("trivial", 1, 0), 0, 8),
         outcome(spec("trivial", 2, 0), 0, 4, cluster_seen=None, verified=None),
         outcome(spec("trivial", 3, 0), 0, 2, cluster_seen=1),
-        outcome(spec("trivial", 4, 0), None, None, status=Status.TIMEOUT),
+        outcome(spec("trivial", 4, 0), None, None, status=Status.TIMEOUT, stage="sync"),
         outcome(spec("trivial", 5, 0), None, None, status=Status.ERROR),
+        outcome(spec("trivial", 6, 0), None, None, status=Status.TIMEOUT, stage="compile"),
     ]
-    kernel = summarize(results, device).kernels["trivial"]
-    assert (kernel.launches, kernel.undetermined, kernel.wrong) == ((1,), (2, 5), (3, 4))
+    summary = summarize(results, device)
+    kernel = summary.kernels["trivial"]
+    assert (kernel.launches, kernel.undetermined, kernel.wrong) == ((1,), (2,), (3, 4))
+    assert kernel.not_probed == (5, 6)
+    assert "5 and 6 are not known: the probe ended without an answer" in summary.finding
 
 
 def test_sizes_without_the_opt_in_do_not_count_beside_those_with_it() -> None:
@@ -208,30 +219,53 @@ def test_sizes_without_the_opt_in_do_not_count_beside_those_with_it() -> None:
     assert summary.finding.endswith("asked without the non-portable opt-in")
 
 
+def held(sizes: Iterable[int], groups: Iterable[tuple[int, ...]]) -> list[Outcome]:
+    """Return launches that held their SMs, each with the SM ids of the same clusters."""
+    seen = {"sm_groups": tuple(groups)}
+    asked = [spec("trivial", size, 221_952, spin_cycles=20_000) for size in sizes]
+    return [outcome(one, 0, None, **seen) for one in asked]
+
+
 def test_the_measured_map_joins_what_ran_together() -> None:
     """SM ids seen in one cluster are one GPC; where the solved groups are smaller both are told."""
     results, device = recording("sms=96")
     groups = [tuple(range(first, first + 8)) for first in range(0, 96, 8)]
     bridges = [(first + 7, first + 8) for first in range(0, 64, 16)]
-    results.append(
-        outcome(
-            spec("trivial", 8, 221_952, spin_cycles=20_000, grid=(12, 8, 1)),
-            0,
-            12,
-            sm_groups=(*groups, *bridges),
-        )
-    )
-    summary = summarize(results, device)
+    summary = summarize([*results, *held(range(2, 9), (*groups, *bridges))], device)
     assert summary.gpc_map.measured == (16, 16, 16, 16, 8, 8, 8, 8)
     assert summary.gpc_map.solved == (8,) * 12
     assert "hosts a cluster in this partition has 8 SMs, though 16 SMs share" in summary.finding
+    alike = summarize([*results, *held(range(2, 9), groups)], device)
+    assert alike.gpc_map.measured == alike.gpc_map.solved == (8,) * 12
+    assert alike.finding.endswith("; largest GPC in this partition has 8 SMs")
+
+
+def test_a_map_of_some_sizes_alone_is_not_claimed() -> None:
+    """SM ids are a lower bound until every size that runs was held, one left out is enough."""
+    results, device = recording("sms=96")
+    pairs = [(sm, sm + 1) for sm in range(0, 96, 2)]
+    for sizes in ([8], [2, 3, 4, 5, 6, 8], [2]):
+        summary = summarize([*results, *held(sizes, pairs)], device)
+        assert summary.gpc_map.measured is None
+        assert "largest co-scheduled group in this partition has 8 SMs" in summary.finding
+        assert "though" not in summary.finding
+    few = [o for o in results if o.spec.cluster_size in (2, 8)]
+    assert summarize([*few, *held([2, 8], pairs)], device).gpc_map == GpcMap()
+    smaller = summarize([*results, *held(range(2, 9), pairs)], device)
+    assert "largest co-scheduled group in this partition has 8 SMs" in smaller.finding
 
 
 def test_what_the_evidence_rules_out() -> None:
     """Each sentence rests on these launches; a log that could not be read rules out nothing."""
     results, device = recording("sms=8", ("trivial", "topk"))
     text = "\n".join(summarize(results, device).ruled_out)
-    for word in ("Missing opt-in", "Shared memory: at most", "its log", "Sticky", "none was on"):
+    for word in (
+        "Missing opt-in",
+        "Shared memory: at most",
+        "its log",
+        "Sticky",
+        "NVML listed no other",
+    ):
         assert word in text
     unread = [msgspec.structs.replace(o, driver_log=None) for o in results]
     busy = msgspec.structs.replace(device, other_processes=2)
@@ -268,13 +302,13 @@ def predicted() -> SweepSummary:
     return summarize(predictions(), THOR, admissible={"": 23, CLAIM.id: 9})
 
 
-def test_the_finding_of_a_prediction_says_so_and_names_the_claim() -> None:
-    """A prediction tells what holds on every map, what is open, and what the claim adds."""
+def test_the_finding_of_a_prediction_names_the_claim() -> None:
+    """A prediction tells what holds on every map, what is open, and what a claim adds by its id."""
     assert predicted().finding == (
-        "Predicted, nothing was launched: 9 to 16 are refused on every admissible map: "
+        "9 to 16 are refused on every admissible map: "
         "912 CUDA_ERROR_INVALID_CLUSTER_SIZE (larger than any GPC), "
         "3 to 8 are undetermined by the layout, 1 and 2 launch on every admissible map; "
-        'with the published claim "the largest is 8" (a talk) 1 to 8 launch'
+        "with the published claim largest-cluster-8: 1 to 8 launch"
     )
 
 
@@ -288,8 +322,30 @@ def test_a_prediction_keeps_layout_and_claim_apart() -> None:
     (under,) = summary.under_claims
     assert (under.claim, under.admissible) == (CLAIM, 9)
     assert under.kernels["trivial"].launches == (1, 2, 3, 4, 5, 6, 7, 8)
-    assert "cuOccupancyMaxActiveClusters at 8 CTAs" in summary.settles
-    assert not any("log" in text or "launches" in text for text in summary.ruled_out)
+    assert summary.settles.startswith("cuOccupancyMaxPotentialClusterSize with the opt-in")
+    assert "`thorprobe cluster-sweep` on the device" in summary.settles
+
+
+def test_a_prediction_excludes_only_what_the_launch_itself_does() -> None:
+    """Bytes and threads separate causes; what the model was told rules out nothing."""
+    assert predicted().ruled_out == (
+        "Shared memory: at most 156,416 of 232,448 B were asked for",
+        "Block: 1,024 of 1,024 threads",
+    )
+
+
+def test_a_prediction_solves_no_map() -> None:
+    """Answers made from a known map would give that map back: none is claimed as solved."""
+    full = []
+    for size in range(1, 17):
+        active = hosted(FULL_MAP, size)
+        seen = {"origin": Origin.PREDICTED, "driver_log": None, "sync_code": None}
+        seen |= {"cluster_seen": None, "verified": None}
+        full.append(outcome(spec("trivial", size, 156_416), 0, active, **seen))
+    device = msgspec.structs.replace(recording("full")[1], profile="h200")
+    summary = summarize(full, device, admissible={"": 1})
+    assert summary.gpc_map == GpcMap(admissible=1)
+    assert summary.finding == "1 to 16 launch"
 
 
 def test_outcomes_are_judged_anew() -> None:
@@ -297,6 +353,55 @@ def test_outcomes_are_judged_anew() -> None:
     results, device = recording("sms=8")
     forged = [msgspec.structs.replace(o, verdict=Verdict.LAUNCHES, cause=None) for o in results]
     assert summarize(forged, device) == summarize(results, device)
+
+
+def test_nothing_measured_is_not_no_size_launches() -> None:
+    """Where every probe ended without an answer that is the finding, with the first one's note."""
+    _, device = recording("sms=8")
+    lost = {"status": Status.ERROR, "note": "the worker ended with status 1 in stage `compile`"}
+    results = [outcome(spec("trivial", size, 0), None, None, **lost) for size in range(1, 17)]
+    summary = summarize(results, device)
+    assert summary.finding == (
+        "Nothing was measured: 16 probes ended without an answer "
+        "(first: the worker ended with status 1 in stage `compile`)"
+    )
+    assert summary.kernels["trivial"].not_probed == tuple(range(1, 17))
+    assert summary.next_action == ""
+    one = summarize([*results[:7], outcome(spec("trivial", 8, 0), 0, 1)], device)
+    assert one.finding.startswith("Launches 8 CTAs; 1 to 7 are not known")
+    open_ = summarize(
+        [outcome(spec("trivial", 8, 0), 0, 1, verified=None, cluster_seen=None)], device
+    )
+    assert open_.finding == "8 is undetermined"
+
+
+def test_up_to_is_said_only_where_the_next_size_was_asked() -> None:
+    """A sweep that stops at 4 does not say that 5 is refused; 16 is the end anyway."""
+    results, device = recording("full")
+    asked = {n: [o for o in results if o.spec.cluster_size <= n] for n in (1, 4, 16)}
+    assert summarize(asked[4], device).finding == "4 and the smaller sizes asked launch"
+    assert summarize(asked[1], device).finding == "Launches 1 CTA"
+    assert summarize(asked[16], device).finding.startswith("Launches up to 16 CTAs")
+    holes = [o for o in results if o.spec.cluster_size in (1, 2, 4)]
+    assert summarize(holes, device).finding == "Launches 1, 2 and 4 CTAs"
+
+
+def test_the_next_action_is_that_of_the_worst_cause() -> None:
+    """A hang outranks a refusal, of refusals the smallest cluster counts, an opt-in for none."""
+    results, device = recording("sms=8")
+    larger = summarize(results, device)
+    assert larger.next_action == cause("larger-than-any-gpc").next_action
+    off = [o for o in results if not o.spec.non_portable]
+    assert summarize(off, device).kernels["trivial"].refused["16"].cause == (
+        "non-portable-not-enabled"
+    )
+    assert summarize(off, device).next_action == ""
+    full, whole = recording("full")
+    assert summarize(full, whole).next_action == ""
+    over = outcome(spec("topk", 2, 240_000), 1, None)
+    assert summarize([*results, over], device).next_action == cause("smem-over-optin").next_action
+    hung = outcome(spec("topk", 4, 0), None, None, status=Status.TIMEOUT, stage="sync")
+    assert summarize([*results, over, hung], device).next_action == cause("hang").next_action
 
 
 def test_an_empty_sweep_finds_nothing() -> None:
@@ -316,3 +421,12 @@ def test_an_empty_sweep_finds_nothing() -> None:
 def test_sizes_in_words(sizes: list[int], text: str) -> None:
     """Runs of three and more are joined."""
     assert sizes_text(sizes) == text
+
+
+def test_ranges_of_numbers_are_joined() -> None:
+    """Neighbours and overlaps are one range, and an open end swallows what follows."""
+    assert ranges([8, 1, 2, 3, 2]) == "1-3, 8"
+    assert spans([(5, 8), (1, 2), (9, 32), (65, None), (70, 80)]) == "1-2, 5-32, 65+"
+    assert joined([(1, 9), (2, 3)]) == [(1, 9)]
+    assert joined([]) == []
+    assert ranges([]) == ""

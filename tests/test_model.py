@@ -232,7 +232,7 @@ def test_a_prediction_claims_nothing_that_was_not_run() -> None:
         None,
     ) * 5
     assert outcome.driver_log is None
-    assert set(model.inputs) == {"profile thor", "topk"}
+    assert set(model.inputs) == {"profile thor", "kernels/topk.cu"}
     assert set(model.software) == {"nvrtc"}
 
 

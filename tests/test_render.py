@@ -4,8 +4,7 @@
 import json
 import os
 import re
-import subprocess
-import sys
+import runpy
 from collections import Counter
 from io import StringIO
 from pathlib import Path
@@ -15,13 +14,22 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from thorprobe.record import ArmsSummary, Document, Footer, Header, Outcome, Status, Verdict
+from thorprobe.record import (
+    ArmsSummary,
+    Document,
+    Footer,
+    Header,
+    Observed,
+    Outcome,
+    Status,
+    Verdict,
+)
 from thorprobe.render import FORMATS
 from thorprobe.render.junit import ELEMENTS
-from thorprobe.render.sample import SAMPLES
 from thorprobe.render.text import render as render_text
 from thorprobe.render.text import show, terminal
 
+SAMPLES = runpy.run_path(str(Path(__file__).parent / "samples.py"))["SAMPLES"]
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 UPDATE = os.environ.get("THORPROBE_UPDATE_SNAPSHOTS") == "1"
 SHORTENED = {"json", "jsonl", "junit"}
@@ -239,14 +247,148 @@ def test_unread_log_is_not_silence() -> None:
     assert "silent about this launch" not in shown
 
 
-def test_module_shows_a_sample() -> None:
-    """`python -m thorprobe.render.markdown` prints a page, and names the samples when it cannot."""
-    command = [sys.executable, "-m", "thorprobe.render.markdown"]
-    folder = Path(__file__).parents[1]
-    page = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
-    assert page.stdout == FORMATS["markdown"](SAMPLES["measured-sweep"]())
-    wrong = subprocess.run(
-        [*command, "nothing"], capture_output=True, text=True, check=False, cwd=folder
+def incomplete(name: str) -> Document:
+    """Return a sample of which 16 planned launches have no record."""
+    return msgspec.structs.replace(SAMPLES[name](), missing=16)
+
+
+@pytest.mark.parametrize("name", ["measured-sweep", "measured-arms"])
+def test_a_cut_run_says_so_before_its_finding(name: str) -> None:
+    """Missing records are told right after the device, in text, markdown and as a warning."""
+    said = "INCOMPLETE: 16 planned launches have no record; `--resume FILE` goes on"
+    document = incomplete(name)
+    assert render_text(document).splitlines()[1] == said
+    page = FORMATS["markdown"](document)
+    assert page.index("INCOMPLETE: 16 planned") < page.index("**Finding:**")
+    assert f"::warning title=thorprobe {document.command}::{said}" in FORMATS["github"](document)
+    assert "INCOMPLETE" not in render_text(SAMPLES[name]())
+    one = msgspec.structs.replace(document, missing=1)
+    assert render_text(one).splitlines()[1].startswith("INCOMPLETE: 1 planned launch has no record")
+
+
+def test_a_cut_run_is_no_finished_store() -> None:
+    """JSON Lines of a document with missing records have no footer, so that it can be resumed."""
+    last = FORMATS["jsonl"](incomplete("measured-sweep")).splitlines()[-1]
+    assert isinstance(msgspec.json.decode(last, type=Header | Outcome | Footer), Outcome)
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("name", ["measured-arms", "predicted-arms"])
+def test_whose_kernel_it_was_is_said_once(form: str, name: str) -> None:
+    """The page of the arms says near its top that only launch or refusal is upstream's as well."""
+    shown = " ".join(FORMATS[form](SAMPLES[name]()).replace("\\", "").split())
+    assert shown.count("thorprobe's cluster_topk with upstream's grid") == 1
+    assert shown.index("results and times are its own") < shown.index(" at k 512, fp32")
+
+
+def test_times_and_checks_say_what_they_are_of() -> None:
+    """The legend names the kernel, how a time was taken, and how many results a cluster made."""
+    text = " ".join(render_text(SAMPLES["measured-arms"]()).split())
+    assert "best cluster size at which thorprobe's kernel was fastest" in text
+    assert "median of 7 graph replays, inputs warm in cache where they fit, largest length" in text
+    found = re.search(
+        r"([\d,]+) of ([\d,]+) results, each launch once, took the cluster path", text
     )
-    assert wrong.returncode == 1
-    assert "predicted-arms" in wrong.stderr
+    assert found is not None
+    whole, compared = (int(group.replace(",", "")) for group in found.groups())
+    # Four lengths are asked at each row, and one of them is over 16,384.
+    assert compared == 4 * whole
+    assert f"({compared:,} results checked against" in text
+
+
+def test_the_dispatched_capability_is_in_the_title_where_it_is_not_the_devices() -> None:
+    """An H200 driven as cc 11.0 says so above the table, a Thor by its own does not."""
+    assert "Arms dispatched as cc 11.0 at k 512, fp32" in render_text(SAMPLES["measured-arms"]())
+    assert "\nArms at k 512, fp32" in render_text(SAMPLES["predicted-arms"]())
+
+
+def test_the_persistent_row_shows_nothing_of_the_stand_in() -> None:
+    """Bytes, gate, results and times are dashes, and what the stand-in did is a note."""
+    shown = render_text(SAMPLES["measured-arms"]())
+    row = re.search(r"^0\.33\.0 +65\+ +none +(.*)$", shown, re.MULTILINE)
+    assert row is not None
+    assert row[1].split() == ["-", "-", "not", "probed", "-", "-", "-", "-"]
+    text = " ".join(shown.split())
+    assert "persistent_topk was not launched; stand-in without a cluster launched, 260 of" in text
+    assert "Shut for" not in shown
+
+
+def test_refused_sizes_are_told_apart_from_worse_ones() -> None:
+    """A size that gives a wrong result is not among the refused ones."""
+    document = SAMPLES["measured-arms"]()
+    wide = render_text(document, 200)
+    assert re.search(r"^Refused sizes \(arms and alternatives\) +16$", wide, re.MULTILINE)
+    assert "Wrong, faulting" not in wide
+    results = tuple(
+        msgspec.structs.replace(o, verdict=Verdict.WRONG) if o.spec.cluster_size == 4 else o
+        for o in document.results
+    )
+    wide = render_text(msgspec.structs.replace(document, results=results), 200)
+    assert re.search(r"^Wrong, faulting or hanging sizes +4$", wide, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_what_to_do_next_follows_the_finding(form: str, name: str) -> None:
+    """The advice on the worst cause stands before the tables, on every page with a refusal."""
+    shown = FORMATS[form](SAMPLES[name]())
+    advice = "Use a size that launches"
+    assert 0 < shown.index(advice) < 1_000
+    assert shown.count(advice) == (1 if form == "text" else 2)  # The JSON at the end has it too.
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("name", ["predicted-sweep", "predicted-arms"])
+def test_a_prediction_says_each_thing_once(form: str, name: str) -> None:
+    """That nothing was launched, and the claim's text and source, are not repeated."""
+    shown = FORMATS[form](SAMPLES[name]()).partition("Summary as JSON")[0]
+    text = " ".join(shown.replace("\\", "").split())
+    for once in ("nothing was launched", "The largest cluster is 8", "without raw output"):
+        assert text.count(once) == 1
+    assert "Ruled out" not in text
+    assert "ruled out" not in text
+    assert "Excluded by the launch itself" in text
+
+
+def test_a_missing_opt_in_beside_another_refusal_gets_no_row() -> None:
+    """Rows without the opt-in are judged a column at a time: memory in one, the opt-in in another.
+
+    As on a part where the large footprints are refused for shared memory at every size.
+    """
+    document = SAMPLES["measured-sweep"]()
+
+    def over_memory(outcome: Outcome) -> Outcome:
+        if not outcome.spec.dynamic_smem:
+            return outcome
+        seen = Observed(launch_code=1)
+        return msgspec.structs.replace(
+            outcome, observed=seen, verdict=Verdict.REFUSED, cause="smem-over-optin", calls=()
+        )
+
+    results = tuple(map(over_memory, document.results))
+    shown = render_text(msgspec.structs.replace(document, results=results))
+    assert not re.search(r"^ *\S+ off ", shown, re.MULTILINE)
+    text = " ".join(shown.split())
+    assert "9-16 refused: 912, non-portable-not-enabled, or answer the same" in text
+    assert "9-16 refused: 912, non-portable-not-enabled GPC map" in " ".join(
+        render_text(document).split()
+    )
+
+
+def test_an_unknown_time_is_not_zero() -> None:
+    """A run that was resumed has no time of its own, and none is shown."""
+    document = msgspec.structs.replace(SAMPLES["measured-sweep"](), wall_s=0.0)
+    assert re.fullmatch(r"\d+ probes", render_text(document).splitlines()[-1])
+
+
+def test_a_lost_probe_is_no_hang() -> None:
+    """A worker lost while it compiled leaves an error in the table, not a hang."""
+    document = SAMPLES["measured-sweep"]()
+    first = document.results[0]
+    lost = msgspec.structs.replace(
+        first, status=Status.TIMEOUT, verdict=Verdict.NOT_PROBED, cause="could-not-run"
+    )
+    results = tuple(lost if o is first else o for o in document.results if o.spec.cluster_size == 1)
+    shown = render_text(msgspec.structs.replace(document, results=results))
+    assert re.search(r"\berr\b", shown.partition("\nLegend")[0])
+    assert not re.search(r"\bhang\b", shown.partition("\nLegend")[0])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GitHub Actions: which outcome gets which annotation, and what reaches the step summary."""
 
+import runpy
 from pathlib import Path
 
 import msgspec
@@ -10,8 +11,9 @@ from thorprobe.record import Document, Status, Verdict
 from thorprobe.render import EXPECTATION_FORMATS, FORMATS
 from thorprobe.render.expectation import Line
 from thorprobe.render.github import SUMMARY_LIMIT
-from thorprobe.render.sample import SAMPLES
+from thorprobe.render.text import render_expectations
 
+SAMPLES = runpy.run_path(str(Path(__file__).parent / "samples.py"))["SAMPLES"]
 LINES = [
     Line("thor-report", "expected 16 refused, observed refused", Status.PASS),
     Line("thor-report", "expected 8 to launch, observed refused", Status.FAIL),
@@ -97,13 +99,48 @@ def test_expectations(summary: Path) -> None:
     assert "3 expectations of 2 scenarios: 1 pass, 1 fail, 1 waived" in table
 
 
-@pytest.mark.parametrize("form", ["text", "json", "junit"])
+@pytest.mark.parametrize("form", ["verbose text", "json", "junit"])
 def test_expectations_hold_every_sentence(form: str) -> None:
     """Every format of the expectations names each scenario, sentence and status."""
-    shown = EXPECTATION_FORMATS[form](LINES)
+    if form == "verbose text":
+        shown = render_expectations(LINES, verbose=True)
+    else:
+        shown = EXPECTATION_FORMATS[form](LINES)
     assert all(line.scenario in shown and line.sentence in shown for line in LINES)
     assert shown.count("thor-report") >= 1
     if form == "junit":
         assert 'tests="3" failures="1" errors="0" skipped="1"' in shown
     else:
         assert all(line.status.value in shown for line in LINES)
+
+
+def test_failures_come_first_and_what_holds_takes_a_line() -> None:
+    """Text names each failure, then counts each scenario's passes and waivers, with the reason."""
+    waived = "expected 16 refused; waived: no CUDA driver"
+    lines = [
+        Line("thor", "16 refused", Status.PASS),
+        Line("thor", "8 open", Status.PASS),
+        Line("h200", waived, Status.WAIVED),
+        Line("h200", waived.replace("16", "9"), Status.WAIVED),
+        Line("gb10", "smem", Status.PASS),
+        Line("gb10", "expected 2 to launch; observed refused", Status.FAIL),
+    ]
+    shown = EXPECTATION_FORMATS["text"](lines)
+    assert [" ".join(line.split()) for line in shown.splitlines()[:-1]] == [
+        "fail gb10 expected 2 to launch; observed refused",
+        "pass thor 2 expectations",
+        "waived h200 2 expectations: no CUDA driver",
+        "pass gb10 1 of 2 expectations",
+    ]
+    assert shown.endswith("6 expectations of 3 scenarios: 3 pass, 1 fail, 2 waived\n")
+    every = render_expectations(lines, verbose=True)
+    assert every.splitlines()[0] == shown.splitlines()[0]
+    assert all(line.sentence in every for line in lines)
+
+
+def test_waivers_of_several_reasons_are_all_told() -> None:
+    """Two results waived for different reasons are not one line with one of them."""
+    lines = [Line("h200", f"x; waived: {why}", Status.WAIVED) for why in ("no part", "no driver")]
+    shown = EXPECTATION_FORMATS["text"](lines)
+    assert "no part" in shown
+    assert "no driver" in shown

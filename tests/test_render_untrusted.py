@@ -2,7 +2,9 @@
 """Renderers and untrusted text: no document may steer a terminal, a page or a workflow."""
 
 import re
+import runpy
 import unicodedata
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -14,8 +16,8 @@ from thorprobe.record import ArmsSummary, Document, Status
 from thorprobe.render import EXPECTATION_FORMATS, FORMATS
 from thorprobe.render.escape import code, command_line, fenced, markdown, plain
 from thorprobe.render.expectation import Line
-from thorprobe.render.sample import SAMPLES
 
+SAMPLES = runpy.run_path(str(Path(__file__).parent / "samples.py"))["SAMPLES"]
 ATTACKS = (
     "\x1b[31mred\x1b[0m",
     "\x1b]8;;http://example.org\x07link\x1b]8;;\x07",
@@ -79,7 +81,9 @@ def poisoned(document: Document, text: str) -> Document:
     )
     claims = tuple(replace(c, statement=text, source=text) for c in document.device.claims)
     device = replace(document.device, name=text, driver=text, basis=text, claims=claims)
-    summary = replace(document.summary, finding=text, ruled_out=(text,), settles=text)
+    summary = replace(
+        document.summary, finding=text, ruled_out=(text,), settles=text, next_action=text
+    )
     if isinstance(summary, ArmsSummary):
         arms = tuple(replace(a, note=text, gate_reason=text, policy=text) for a in summary.arms)
         summary = replace(summary, arms=arms, gates={text: next(iter(summary.gates.values()))})

@@ -132,6 +132,28 @@ def test_the_model_fulfils_every_predicted_scenario(name: str) -> None:
     assert len(results) == len(scenario.expects)
 
 
+@pytest.mark.parametrize(("name", "borrowed"), [("thor", True), ("gb10", True), ("h200", False)])
+def test_a_number_of_another_device_is_told_as_such(name: str, borrowed: bool) -> None:
+    """The cap on CTAs per SM is of an H200: profiles of other parts say so where it matters."""
+    loaded = profile.load(name)
+    origin = loaded.limits.max_cluster_ctas_per_sm.origin
+    assert origin is (Origin.RECORDED if borrowed else Origin.MEASURED)
+    told = "CTAs per SM in clusters capped at 8, as measured on an H200"
+    assert (told in loaded.device().basis) is borrowed
+
+
+def test_the_persistent_path_is_expected_not_probed() -> None:
+    """Every scenario that speaks of upstream's persistent kernel expects no launch of it."""
+    found = [
+        expect
+        for name in SHIPPED
+        for expect in load(name).expects
+        if isinstance(expect, ArmsExpect) and expect.path == "persistent"
+    ]
+    assert len(found) == 10
+    assert {(expect.verdict, expect.checked) for expect in found} == {(Verdict.NOT_PROBED, None)}
+
+
 def test_a_changed_verdict_fails_and_names_both_sides(
     thor: tuple[Scenario, list[Document]],
 ) -> None:

@@ -94,6 +94,21 @@ def test_a_killed_run_resumes_where_it_was(tmp_path):
     assert read(path).footer is not None
 
 
+def test_a_run_killed_while_it_read_the_gpc_map_is_completed(finished, tmp_path):
+    """The launches of the map that are missing are made on resuming, not only the sizes."""
+    path, document = finished
+    lines = path.read_bytes().splitlines(keepends=True)
+    cut = tmp_path / "cut.jsonl"
+    cut.write_bytes(b"".join(lines[:-4]))
+    kept = read(cut)
+    held = [o for o in kept.outcomes if o.spec.spin_cycles]
+    assert held
+    assert of_recording(kept).missing == len(document.results) - len(kept.outcomes)
+    again = _run(cut, kept)
+    assert {o.id for o in again.results} == {o.id for o in document.results}
+    assert again.missing == 0
+
+
 def test_resuming_a_finished_run_asks_nothing(finished):
     """A finished store is complete: resuming it leaves the records as they are."""
     path, document = finished

@@ -47,6 +47,9 @@ class CouldNotProbeError(ThorprobeError):
 
 
 class StoreError(ThorprobeError):
-    """The evidence cannot be written any further; what is recorded stays recorded."""
+    """The evidence cannot be written any further; what is recorded stays recorded.
 
-    exit_code = ExitCode.INTERNAL
+    The place that was named does not hold it, so this is usage: nothing in thorprobe broke.
+    """
+
+    exit_code = ExitCode.USAGE

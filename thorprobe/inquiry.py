@@ -25,6 +25,7 @@ from thorprobe.record import (
     Status,
     Tool,
 )
+from thorprobe.run import compile as kernels
 from thorprobe.run.store import Recording, Store
 
 Progress = Callable[[int, int], None]
@@ -92,6 +93,9 @@ def inquire(
     store cannot be written any further.
     """
     first = question.first()
+    inputs = dict(answerer.inputs)
+    if answerer.origin is not Origin.RECORDED:
+        inputs |= kernels.hashes(spec.kernel for spec in first)
     header = Header(
         tool=Tool(version=__version__),
         command=question.command,
@@ -100,7 +104,7 @@ def inquire(
         origin=answerer.origin,
         device=answerer.device,
         software=answerer.software,
-        inputs=answerer.inputs,
+        inputs=inputs,
         options=question.options,
         plan=plan_digest(first),
     )
@@ -131,8 +135,10 @@ def inquire(
                 done += not judged.assumes
                 progress(done, total)
             asked = question.more(results)
-        document = assemble(header, results, question, ended=now(), wall_s=started_s())
-        # Compiler and kernel hashes are known once the first launch was answered.
+        # How long the part before the kill took is not known, so a resumed run has no time.
+        wall_s = 0.0 if kept else started_s()
+        document = assemble(header, results, question, ended=now(), wall_s=wall_s)
+        # The compiler is known once the first launch was answered.
         document = _with_provenance(document, answerer)
         if store:
             store.write(
@@ -165,7 +171,19 @@ def _same_run(old: Header, new: Header) -> None:
             "the store to resume was planned by another thorprobe, so its launches do not match",
             "start a new store with `--store FILE`",
         )
+    for name, digest in old.inputs.items():
+        if new.inputs.get(name, digest) != digest:
+            raise UsageError(
+                f"the store to resume was recorded with another {name} than this one",
+                "start a new store with `--store FILE`, or name the file with `--profile FILE`",
+            )
     before, after = old.device, new.device
+    if before.driver != after.driver:
+        raise UsageError(
+            f"the store to resume was recorded with driver {before.driver}, "
+            f"and this is {after.driver}",
+            "one run has one driver: start a new store with `--store FILE`",
+        )
     if (before.name, before.capability, before.sms, before.partition, before.profile) != (
         after.name,
         after.capability,
@@ -181,9 +199,15 @@ def _same_run(old: Header, new: Header) -> None:
 
 
 def assemble(
-    header: Header, results: Sequence[Outcome], question: Question, *, ended: str, wall_s: float
+    header: Header,
+    results: Sequence[Outcome],
+    question: Question,
+    *,
+    ended: str,
+    wall_s: float,
+    missing: int = 0,
 ) -> Document:
-    """Make the document of judged outcomes."""
+    """Make the document of judged outcomes; ``missing`` planned launches have no record."""
     origin = header.origin
     return Document(
         schema=header.schema,
@@ -199,6 +223,7 @@ def assemble(
         options=header.options,
         results=tuple(results),
         summary=question.summary(results, header.device),
+        missing=missing,
         wall_s=round(wall_s, 2),
         exit_code=int(exit_code(results)),
     )
@@ -230,8 +255,10 @@ def of_recording(recording: Recording) -> Document:
     question = of_header(recording.header)
     results = [judge(o, recording.header.device) for o in recording.outcomes]
     known = {o.spec.id for o in results}
+    planned = [spec.id for spec in question.first()]
     while added := question.more(results):
-        if any(spec.id not in known for spec in added):
+        planned += [spec.id for spec in added]
+        if not known.issuperset(planned):
             break
     footer = recording.footer
     document = assemble(
@@ -240,6 +267,7 @@ def of_recording(recording: Recording) -> Document:
         question,
         ended=footer.ended if footer else "",
         wall_s=footer.wall_s if footer else 0.0,
+        missing=len(set(planned) - known),
     )
     if footer is None:
         return document

@@ -70,10 +70,11 @@ class SweepQuestion:
 
     def more(self, outcomes: Sequence[Outcome]) -> Sequence[LaunchSpec]:
         """Return the launches that read the GPC map, once the sizes are measured."""
-        measured = all(o.origin is not Origin.PREDICTED for o in outcomes)
-        if not measured or self._options.compiled or any(o.spec.spin_cycles for o in outcomes):
+        if self._options.compiled or any(o.origin is Origin.PREDICTED for o in outcomes):
             return ()
-        return sweep.gpc_map(outcomes, self._options.partition)
+        known = {o.id for o in outcomes}
+        wanted = sweep.gpc_map(outcomes, self._options.partition)
+        return [spec for spec in wanted if spec.id not in known]
 
     def summary(self, outcomes: Sequence[Outcome], device: Device) -> Summary:
         """Return the sweep's summary."""

@@ -221,7 +221,8 @@ class Outcome(Record, tag="outcome", frozen=True, kw_only=True):
     ``assumes`` names the published claims a prediction rests on beyond the profile's layout
     (empty for measurements). ``cause`` is a key of the cause catalogue. ``driver_log`` holds the
     driver's own sentences about this launch, noise removed; None where no log could be read, which
-    is not the same as silence.
+    is not the same as silence. ``stage`` says what the worker was doing when it was lost, empty
+    where it was not.
     """
 
     id: str
@@ -235,6 +236,7 @@ class Outcome(Record, tag="outcome", frozen=True, kw_only=True):
     cause: str | None = None
     assumes: tuple[str, ...] = ()
     note: str = ""
+    stage: str = ""
     source: str = ""
     duration_us: float = 0.0
 
@@ -355,9 +357,11 @@ class Refusal(Record, frozen=True, kw_only=True):
 class KernelSummary(Record, frozen=True, kw_only=True):
     """Sizes of one kernel with the opt-in: those that launch at every footprint, and the rest.
 
-    ``refused`` is keyed by the size as text (JSON has no integer keys). ``largest`` is the largest
-    size that launches, None when none is known to. ``by_footprint`` holds the same per footprint
-    label where the footprints differ.
+    Of the kernel ``trivial`` the footprints with the least shared memory count, which is the
+    question about the cluster itself; what more memory does is under ``by_footprint``. ``refused``
+    is keyed by the size as text (JSON has no integer keys). ``largest`` is the largest size that
+    launches, None when none is known to. ``not_probed`` sizes were asked and their probe ended
+    without an answer. ``by_footprint`` holds the same per footprint label where any differs.
     """
 
     launches: tuple[int, ...] = ()
@@ -365,6 +369,7 @@ class KernelSummary(Record, frozen=True, kw_only=True):
     refused: dict[str, Refusal] = {}
     undetermined: tuple[int, ...] = ()
     wrong: tuple[int, ...] = ()
+    not_probed: tuple[int, ...] = ()
     largest: int | None = None
     by_footprint: dict[str, "KernelSummary"] = {}
 
@@ -372,8 +377,9 @@ class KernelSummary(Record, frozen=True, kw_only=True):
 class GpcMap(Record, frozen=True, kw_only=True):
     """SM counts of the groups that co-schedule clusters, largest first; None where unknown.
 
-    ``measured`` joins SM ids seen in one cluster; ``solved`` is the one multiset of even sizes with
-    the max_active answers. ``admissible`` counts the maps a prediction enumerated.
+    ``measured`` joins SM ids seen in one cluster, None unless every size that runs was held to read
+    them: fewer join too little. ``solved`` is the one multiset of even sizes with the max_active
+    answers. Both are None for a prediction, of which ``admissible`` counts the maps.
     """
 
     measured: tuple[int, ...] | None = None
@@ -398,6 +404,7 @@ class SweepSummary(Record, tag="cluster-sweep", tag_field="kind", frozen=True, k
     under_claims: tuple[UnderClaim, ...] = ()
     ruled_out: tuple[str, ...] = ()
     settles: str = ""
+    next_action: str = ""
     probes: int = 0
 
 
@@ -405,10 +412,12 @@ class ArmRow(Record, frozen=True, kw_only=True):
     """One arm of a dispatch policy on a device.
 
     ``rows`` is the range of num_rows that reaches it. ``path`` is ``cooperative`` or
-    ``persistent``. ``gate`` says whether the call-site gate lets those rows through to it.
-    ``verdict`` rests on measurement or on the layout alone; ``under_claims`` maps a claim id to
-    the verdict with that claim added. ``checked`` counts results that were compared and right,
-    out of those launched. ``fastest`` is the cluster size measured fastest at these rows.
+    ``persistent``; upstream's kernel of the latter is not launched, so its verdict is *not probed*,
+    its ``dynamic_smem`` 0, and what a stand-in did is in the note. ``gate`` says
+    whether the call-site gate lets those rows through to it. ``verdict`` rests on measurement or on
+    the layout alone; ``under_claims`` maps a claim id to the verdict with that claim added.
+    ``checked`` counts results of thorprobe's kernel that are right, out of those compared, and
+    ``fastest`` is the cluster size at which that kernel was measured fastest at these rows.
     """
 
     policy: str
@@ -443,20 +452,26 @@ class GateSummary(Record, frozen=True, kw_only=True):
 
 
 class ArmsSummary(Record, tag="topk-arms", tag_field="kind", frozen=True, kw_only=True):
-    """What a drive of every arm found."""
+    """What a drive of every arm found. ``capability`` is the one that was dispatched for."""
 
     finding: str
+    capability: tuple[int, int] = (0, 0)
     arms: tuple[ArmRow, ...]
     failing_cluster_sizes: tuple[int, ...] = ()
     gates: dict[str, GateSummary] = {}
     call_site: str = ""
     ruled_out: tuple[str, ...] = ()
     settles: str = ""
+    next_action: str = ""
     probes: int = 0
 
 
 class Document(Record, frozen=True, kw_only=True):
-    """One whole answer: the ``--json`` document, and what every renderer reads."""
+    """One whole answer: the ``--json`` document, and what every renderer reads.
+
+    ``missing`` counts the planned launches that have no record: above 0 the run was cut short, or
+    the store was planned by another version.
+    """
 
     schema: SchemaTag = SchemaTag()
     tool: Tool = Tool()
@@ -471,5 +486,6 @@ class Document(Record, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     results: tuple[Outcome, ...] = ()
     summary: SweepSummary | ArmsSummary
+    missing: int = 0
     wall_s: float = 0.0
     exit_code: int = 0

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thorprobe.cli import options as o
+from thorprobe.cli.output import write
 from thorprobe.cli.session import Session
+from thorprobe.errors import UsageError
 
 if TYPE_CHECKING:
     from thorprobe.plan.arms import ArmsOptions
@@ -60,13 +62,13 @@ def topk_arms(
         typer.Option("--prefill-tokens", help="Prefill tokens in a step", rich_help_panel=_VLLM),
     ] = None,
     max_logits_mb: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--max-logits-mb",
-            help="VLLM_SPARSE_INDEXER_MAX_LOGITS_MB of a prefill",
+            help="VLLM_SPARSE_INDEXER_MAX_LOGITS_MB of a prefill; default: the version's own",
             rich_help_panel=_VLLM,
         ),
-    ] = 512,
+    ] = None,
     max_model_len: Annotated[
         int, typer.Option("--max-model-len", help="max_model_len", rich_help_panel=_VLLM)
     ] = 262_144,
@@ -107,9 +109,11 @@ def topk_arms(
     One row per arm: rows, cluster, bytes, gate, verdict, cause, results checked, time, and the
     cluster size that was fastest at these rows.
     """
+    import msgspec
+
     from thorprobe.plan import arms as plans
     from thorprobe.plan import partition as partitions
-    from thorprobe.plan.drive import from_settings, parse_capability, parse_lengths
+    from thorprobe.plan.drive import Settings, from_settings, parse_capability, parse_lengths
     from thorprobe.question import ArmsQuestion
 
     parsed = partitions.parse(partition)
@@ -127,8 +131,7 @@ def topk_arms(
         partition=str(parsed) if parsed else "",
         compiled=compiled_dims,
     )
-    wanted = from_settings(
-        wanted,
+    settings = Settings(
         requests=requests,
         speculative_tokens=speculative_tokens,
         prefill_tokens=prefill_tokens,
@@ -136,7 +139,13 @@ def topk_arms(
         max_model_len=max_model_len,
         capture_sizes=capture_sizes,
     )
-    plans.plan(_dispatched(wanted, capability or (9, 0)))  # Bad values end it here.
+
+    def dispatched(found: tuple[int, int]) -> plans.ArmsOptions:
+        return from_settings(
+            msgspec.structs.replace(wanted, capability=capability or found), settings
+        )
+
+    plans.plan(dispatched((9, 0)))  # Bad values end it here, before a device is touched.
     session = Session(
         device=device,
         profile=profile,
@@ -153,27 +162,21 @@ def topk_arms(
         oracle=_oracle(oracle),
     )
     if reach is not None:
-        _print_reach(session, wanted, capability, reach, max_model_len)
+        if session.form is not o.Format.TEXT:
+            raise UsageError(
+                f"`--reach {reach}` was asked for as {session.form.value}, but it answers in text",
+                "leave out `--json` and `--format`",
+            )
+        write("\n".join(_reached(session, wanted, capability, reach, max_model_len)), output)
         raise typer.Exit
 
     def question(found: Any) -> ArmsQuestion:
-        from thorprobe.plan.drive import with_arm_reached
-
-        dispatched = _dispatched(wanted, capability or found.capability)
-        return ArmsQuestion(with_arm_reached(dispatched))
+        return ArmsQuestion(dispatched(found.capability))
 
     raise typer.Exit(int(session.run(question, wanted.partition)))
 
 
-def _dispatched(wanted: "ArmsOptions", capability: tuple[int, int]) -> "ArmsOptions":
-    import msgspec
-
-    return msgspec.structs.replace(wanted, capability=capability)
-
-
 def _oracle(name: str) -> str:
-    from thorprobe.errors import UsageError
-
     if name not in ("auto", "torch", "numpy"):
         raise UsageError(
             f"`--oracle {name}` was asked for, but the oracles are auto, torch and numpy",
@@ -182,19 +185,18 @@ def _oracle(name: str) -> str:
     return name
 
 
-def _print_reach(
+def _reached(
     session: Session,
     wanted: "ArmsOptions",
     capability: tuple[int, int] | None,
     cluster: int,
     max_model_len: int,
-) -> None:
-    """Print which settings of vLLM reach an arm; for Thor where nothing else was named."""
+) -> list[str]:
+    """Return which settings of vLLM reach an arm; for Thor where nothing else was named."""
     from thorprobe.plan.drive import reach_lines
     from thorprobe.run.profile import load
 
     if capability is None:
         profile = load(session.profile or "thor")
         capability = profile.device().capability
-    for line in reach_lines(wanted.policies, capability, cluster, max_model_len):
-        typer.echo(line)
+    return list(reach_lines(wanted.policies, capability, cluster, max_model_len))

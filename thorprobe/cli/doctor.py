@@ -13,7 +13,7 @@ def doctor(*, json: o.JsonOption = False, output: o.OutputOption = None) -> None
 
     Devices, driver, NVRTC, packages, partitions (MIG, MPS, green contexts), other processes.
     """
-    from thorprobe.cli.session import write
+    from thorprobe.cli.output import write
     from thorprobe.run.survey import survey
 
     facts = survey()

@@ -20,7 +20,7 @@ def report(
 
     The verdicts are judged anew from what was recorded; the page is the same for the same store.
     """
-    from thorprobe.cli.session import show
+    from thorprobe.cli.output import show
     from thorprobe.inquiry import of_recording
     from thorprobe.run.store import read
 

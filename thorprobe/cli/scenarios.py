@@ -24,6 +24,9 @@ def run(
     form: o.FormatOption = o.Format.TEXT,
     json: o.JsonOption = False,
     output: o.OutputOption = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also list every expectation that held")
+    ] = False,
     no_progress: o.NoProgressOption = False,
     deadline: o.DeadlineOption = 10.0,
 ) -> None:
@@ -48,7 +51,7 @@ def run(
     for scenario in chosen:
         results += _run(scenario, shown=not no_progress, deadline_s=deadline)
     lines = [Line(r.scenario, r.sentence, r.status) for r in results]
-    _show(lines, form, output)
+    _show(lines, form, output, verbose=verbose)
     statuses = [r.status for r in results]
     if Status.FAIL in statuses:
         raise typer.Exit(int(ExitCode.EXPECTATION_FAILED))
@@ -56,14 +59,14 @@ def run(
         raise typer.Exit(int(ExitCode.COULD_NOT_PROBE))
 
 
-def _show(lines: "list[Any]", form: o.Format, output: Any) -> None:
-    from thorprobe.cli.session import write
+def _show(lines: "list[Any]", form: o.Format, output: Any, *, verbose: bool) -> None:
+    from thorprobe.cli.output import write
     from thorprobe.render import EXPECTATION_FORMATS
 
     if form is o.Format.TEXT and output is None:
         from thorprobe.render.text import show_expectations, terminal
 
-        show_expectations(lines, terminal(sys.stdout))
+        show_expectations(lines, terminal(sys.stdout), verbose=verbose)
         return
     write(EXPECTATION_FORMATS[form.value](lines), output)
 
@@ -79,17 +82,20 @@ def _run(scenario: "Scenario", *, shown: bool, deadline_s: float) -> "list[Expec
     except CouldNotProbeError as error:
         if scenario.device.profile:
             raise
-        return waive(scenario, error.sentence)
+        return waive(scenario, f"no such GPU is here: {error.sentence}")
+    documents: list[Document | None] = []
     try:
         other = mismatch(scenario.device, answerer.device)
         if other:
             return waive(scenario, other)
-        documents: list[Document | None] = []
         for probe in scenario.probes:
             question = _question(probe, answerer.device, scenario.device.partition)
             with progress(f"{scenario.name}: {question.command}", shown=shown) as advance:
                 documents.append(inquire(question, answerer, progress=advance))
         return check(scenario, documents)
+    except CouldNotProbeError as error:
+        print(f"{scenario.name}: {error.sentence}", file=sys.stderr)
+        return check(scenario, documents)  # What was not answered fails; other scenarios go on.
     finally:
         answerer.close()
 

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from thorprobe.cli.options import FailOn, Format
-from thorprobe.errors import ExitCode, UsageError
+from thorprobe.cli.output import show
+from thorprobe.errors import CouldNotProbeError, ExitCode, UsageError
 
 DEFAULT_PROFILE = "thor"
+_NO_DEVICE = 100
+# CUDA_ERROR_NO_DEVICE: a build host, or CUDA_VISIBLE_DEVICES that hides every device.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +46,9 @@ class Session:
             "--resume": self.resume,
         }
         given = [name for name, value in sources.items() if value is not None]
-        allowed = {"--device", "--resume"}
-        if len(given) > 1 and set(given) != allowed:
+        # A store is resumed on any device like its own, or with the profile file it came from.
+        allowed = ({"--device", "--resume"}, {"--profile", "--resume"})
+        if len(given) > 1 and set(given) not in allowed:
             raise UsageError(
                 f"{' and '.join(f'`{name}`' for name in given)} were both given, but only one of "
                 "them can answer",
@@ -60,9 +64,10 @@ class Session:
                 "`--fail-on changed` was given without anything to compare with",
                 "name a store with `--baseline FILE`",
             )
-        if self.store is not None and self.device == "all":
+        one_file = "--store" if self.store else "--resume" if self.resume else ""
+        if one_file and self.device == "all":
             raise UsageError(
-                "`--store` names one file, but `--device all` measures several devices",
+                f"`{one_file}` names one file, but `--device all` measures several devices",
                 "measure one device at a time, `--device 0` first",
             )
 
@@ -103,6 +108,12 @@ class Session:
             )
 
         if self.device == "all":
+            if not _has_gpu(driver_present):
+                raise CouldNotProbeError(
+                    "`--device all` was asked for, but there is no CUDA device on this machine",
+                    "`--profile thor` answers from a model; `thorprobe doctor` says what is "
+                    "missing",
+                )
             return [gpu(ordinal) for ordinal in range(_count_devices())]
         text = self.device if self.device is not None else "0"
         if not (text.isascii() and text.isdigit()):
@@ -119,6 +130,7 @@ class Session:
         dispatch).
         """
         self.check()
+        baseline = self._baseline()  # A bad file ends it here, before anything is asked.
         kept = self.recording()
         if kept is not None:
             partition = kept.header.device.partition
@@ -130,12 +142,23 @@ class Session:
             finally:
                 answerer.close()
         show(documents, self.form, self.output)
-        return self._verdict(documents)
+        return self._verdict(documents, baseline)
 
     def answerers_of(self, kept: Any, partition: str) -> "list[Callable[[], Any]]":
-        """Return who answers; a resumed prediction is answered by its own profile."""
-        if kept is not None and kept.header.device.profile:
-            return [_model(kept.header.device.profile, partition)]
+        """Return who answers; a resumed prediction is answered by its own profile.
+
+        Raises UsageError for a store that no device and no model answered.
+        """
+        from thorprobe.record import Origin
+
+        if kept is not None and kept.header.origin is Origin.PREDICTED:
+            return [_model(self.profile or kept.header.device.profile, partition)]
+        if kept is not None and kept.header.origin is Origin.RECORDED:
+            raise UsageError(
+                f"`--resume {self.resume}` was asked for, but that store was answered from a "
+                "recording, and no device has to do with it",
+                "`--replay FILE` with the recording answers all of it again",
+            )
         if kept is not None and self.device is None:
             from thorprobe.run.gpu import GpuAnswerer
 
@@ -148,7 +171,17 @@ class Session:
         from thorprobe.inquiry import inquire
         from thorprobe.question import of_header
 
-        question = of_header(kept.header) if kept is not None else question_for(answerer.device)
+        question = question_for(answerer.device)
+        if kept is not None:
+            if kept.header.command != question.command:
+                raise UsageError(
+                    f"`{question.command}` was asked to go on with a store of a "
+                    f"`{kept.header.command}`",
+                    f"`thorprobe {kept.header.command} --resume {self.resume}`",
+                )
+            question = of_header(kept.header)
+        if self.replay is not None:
+            question = _replayed(question, answerer)
         path = self.resume or self.store or _default_store(question.command, answerer)
         with progress(question.command, shown=self.progress) as advance:
             document = inquire(
@@ -163,17 +196,19 @@ class Session:
             print(f"{len(document.results)} records in {path}", file=sys.stderr)
         return document
 
-    def _verdict(self, documents: Sequence[Any]) -> ExitCode:
+    def _baseline(self) -> Any:
+        if self.baseline is None:
+            return None
+        from thorprobe.run.store import read
+
+        return read(self.baseline).outcomes
+
+    def _verdict(self, documents: Sequence[Any], baseline: Any) -> ExitCode:
         code = max((ExitCode(d.exit_code) for d in documents), default=ExitCode.COULD_NOT_PROBE)
         if code is not ExitCode.DONE:
             return code
         from thorprobe.judge.gate import failing
 
-        baseline = None
-        if self.baseline is not None:
-            from thorprobe.run.store import read
-
-            baseline = read(self.baseline).outcomes
         wanted = tuple(kind.value for kind in self.fail_on)
         for document in documents:
             reason = failing(document, wanted, baseline)
@@ -181,6 +216,20 @@ class Session:
                 print(f"failed: {reason}", file=sys.stderr)
                 return ExitCode.EXPECTATION_FAILED
         return ExitCode.DONE
+
+
+def _replayed(asked: Any, answerer: Any) -> Any:
+    """Return the recorded question where the recording does not hold all that was asked."""
+    from thorprobe.question import of_header
+
+    header = answerer.header
+    if header.command != asked.command or answerer.holds(asked.first()):
+        return asked
+    print(
+        "note: the recording answers its own question, with the options it was made with",
+        file=sys.stderr,
+    )
+    return of_header(header)
 
 
 def _model(profile: str, partition: str) -> Callable[[], Any]:
@@ -200,14 +249,23 @@ def _count_devices() -> int:
     try:
         from cuda.bindings import driver
     except ImportError as error:
-        from thorprobe.errors import CouldNotProbeError
-
         raise CouldNotProbeError(
             f"there is a CUDA driver, but measuring needs a package that is missing: {error}",
             "`pip install cuda-python cupy-cuda13x nvidia-cuda-nvrtc`, or `--profile thor`",
         ) from error
-    if int(driver.cuInit(0)[0]):
+    code = int(driver.cuInit(0)[0])
+    if code == _NO_DEVICE:
+        print(
+            "note: there is a CUDA driver here, and it sees no device (cuInit answered 100)",
+            file=sys.stderr,
+        )
         return 0
+    if code:
+        name = driver.cuGetErrorName(driver.CUresult(code))[1].decode()
+        raise CouldNotProbeError(
+            f"there is a CUDA driver, but cuInit answered {code} {name}",
+            "`thorprobe doctor` looks closer; `--profile thor` answers from the model",
+        )
     code, count = driver.cuDeviceGetCount()
     return 0 if int(code) else int(count)
 
@@ -219,6 +277,8 @@ def _public(argv: Sequence[str]) -> tuple[str, ...]:
         flag, equals, value = word.partition("=")
         if equals and flag.startswith("-"):
             shown.append(f"{flag}={_without_folder(value)}")
+        elif word[:1] == "-" and word[1:2].isalpha():  # A short option with its value attached.
+            shown.append(word[:2] + _without_folder(word[2:]))
         else:
             shown.append(_without_folder(word))
     return tuple(shown)
@@ -236,8 +296,9 @@ def _default_store(command: str, answerer: Any) -> Path | None:
 
     if answerer.origin is not Origin.MEASURED:
         return None
-    root = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    folder = root / "thorprobe"
+    # expanduser leaves the ~ where no home is known; Path.home would raise.
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+    folder = Path(base) / "thorprobe"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -257,51 +318,3 @@ def progress(title: str, *, shown: bool) -> "AbstractContextManager[Callable[[in
     from thorprobe.cli.progress import Bar
 
     return Bar(title)
-
-
-def show(documents: Sequence[Any], form: Format, output: Path | None) -> None:
-    """Render the documents to a file or to standard output.
-
-    Raises UsageError where the file cannot be written.
-    """
-    if output is None and form is Format.TEXT:
-        from thorprobe.render.text import show as show_text
-        from thorprobe.render.text import terminal
-
-        console = terminal(sys.stdout)
-        for document in documents:
-            show_text(document, console)
-        return
-    from thorprobe.render import FORMATS
-
-    render = FORMATS[form.value]
-    write("".join(render(document) for document in documents), output)
-
-
-def write(text: str, output: Path | None) -> None:
-    """Write text to a file, whole or not at all, or to standard output.
-
-    Raises UsageError where the file cannot be written; what was there before is then still there.
-    """
-    if not text.endswith("\n"):
-        text += "\n"
-    if output is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    beside = output.with_name(f".{output.name}.{os.getpid()}.part")
-    special = output.exists() and not output.is_file()
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        if special:
-            output.write_text(text, encoding="utf-8")
-            return
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(output)
-    except OSError as error:
-        if not special:
-            beside.unlink(missing_ok=True)
-        raise UsageError(
-            f"`--output {output}` cannot be written: {(error.strerror or str(error)).lower()}",
-            "choose another place; what was measured is in the store",
-        ) from error

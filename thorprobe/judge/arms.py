@@ -5,10 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from thorprobe.judge.arm_launches import launches_of, results_right
 from thorprobe.judge.arms_finding import measured_finding, predicted_finding
-from thorprobe.judge.catalogue import SEVERITY
+from thorprobe.judge.catalogue import FAILING, SEVERITY
 from thorprobe.judge.cause import judge, refusal, settled
+from thorprobe.judge.finding import nothing_measured
+from thorprobe.judge.next_action import next_action
+from thorprobe.judge.ranges import joined, ranges, span
 from thorprobe.judge.ruled_out import ruled_out
+from thorprobe.judge.stand_in import not_launched
 from thorprobe.judge.sweep import maps_differ, settles
 from thorprobe.plan.arms import ArmProbe
 from thorprobe.plan.policy import Capability, Policy, RowRange, row_ranges
@@ -21,9 +26,6 @@ from thorprobe.record import (
     Outcome,
     Verdict,
 )
-
-FAILING = (Verdict.REFUSED, Verdict.FAULTS, Verdict.HANGS, Verdict.WRONG)
-"""Verdicts with which an arm fails the model that called it."""
 
 Answers = Mapping[str, Outcome]
 """The judged outcome of each spec id."""
@@ -64,22 +66,38 @@ def summarize(
                 arms.append(arm)
                 runs.setdefault(policy.name, []).extend((arm, run) for run in found)
     asked = _asked(probes, base)
+    alone = list(base.values())
     if asked and all(o.origin is Origin.PREDICTED for o in asked):
         several = (admissible or {}).get("", 1) != 1 or maps_differ(asked)
         finding = predicted_finding(arms, device, several_maps=several)
     else:
-        finding = measured_finding(arms, _compared(asked))
+        finding = nothing_measured(alone) or measured_finding(arms, alone)
+    if capability != device.capability:
+        major, minor = capability
+        finding = f"Dispatched as cc {major}.{minor}: {finding[:1].lower()}{finding[1:]}"
     unknown = [a.cluster for a in arms if a.verdict is Verdict.UNDETERMINED]
     return ArmsSummary(
         finding=finding,
+        capability=capability,
         arms=tuple(arms),
         failing_cluster_sizes=_failing_sizes(probes, base),
         gates={name: _gate(found) for name, found in runs.items()},
         call_site=call_site,
-        ruled_out=ruled_out([o for o in judged if not o.assumes], device),
+        ruled_out=ruled_out(alone, device),
         settles=settles(unknown, asked),
+        next_action=_next_action(arms, alone),
         probes=len(results),
     )
+
+
+def _next_action(arms: Iterable[ArmRow], outcomes: Sequence[Outcome]) -> str:
+    """Advise on the arms that calls reach; on another launch only where it did worse than refuse.
+
+    An alternative that is refused costs nobody anything: no call takes it.
+    """
+    reached = [arm for arm in arms if arm.gate and arm.path == "cooperative"]
+    worse = [o for o in outcomes if settled(o) is not Verdict.REFUSED]
+    return next_action(launches_of(reached, outcomes)) or next_action(worse)
 
 
 def _by_kind(probes: Iterable[ArmProbe], policy: str, extent: RowRange) -> list[list[ArmProbe]]:
@@ -106,9 +124,7 @@ def _arm(
     verdict = Verdict.NOT_PROBED if worst is None else settled(worst)
     runs = _runs(extent, own, base)
     probed = tuple(sorted({p.rows for p in own if p.spec.id in base}))
-    timed = _timed(probes, base)
-    checks = [o.observed.check for o in answers if o.observed.check is not None]
-    compared = sum(check.rows for check in checks)
+    right, compared, oracle = results_right(answers)
     row = ArmRow(
         policy=first.policy,
         rows=(extent.first, extent.last),
@@ -128,11 +144,13 @@ def _arm(
             for name, found in claims.items()
         },
         probed_rows=probed,
-        checked=(compared - sum(check.wrong_rows for check in checks), compared),
-        oracle=", ".join(dict.fromkeys(check.oracle for check in checks)),
-        note=_note(first.note, extent, probed, runs),
+        checked=(right, compared),
+        oracle=oracle,
+        note=_note(extent, probed, runs),
     )
-    return msgspec.structs.replace(row, **timed), runs
+    if first.path == "persistent":
+        return not_launched(row, worst), []
+    return msgspec.structs.replace(row, **_timed(probes, base)), runs
 
 
 def _cause(worst: Outcome | None, verdict: Verdict) -> str | None:
@@ -170,19 +188,16 @@ def _runs(extent: RowRange, probes: Iterable[ArmProbe], base: Answers) -> list[R
     return runs
 
 
-def _note(note: str, extent: RowRange, probed: Sequence[int], runs: Sequence[Run]) -> str:
-    parts = [note] if note else []
+def _note(extent: RowRange, probed: Sequence[int], runs: Sequence[Run]) -> str:
+    parts = []
     if len(runs) > 1:
-        told = (f"{_rows(first, last)} {verdict.value}" for first, last, verdict in runs)
+        told = (f"{span(first, last)} {verdict.value}" for first, last, verdict in runs)
         parts.append("the verdict changes within these rows: " + ", ".join(told))
-    ends = {extent.first} if extent.last is None else {extent.first, extent.last}
-    if probed and not ends <= set(probed):
-        parts.append(f"probed at rows {', '.join(map(str, probed))} only")
+    # No row stands for all rows up to no end.
+    whole = extent.last is not None and {extent.first, extent.last} <= set(probed)
+    if probed and not whole:
+        parts.append(f"probed at rows {ranges(probed)} only")
     return "; ".join(parts)
-
-
-def _rows(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
 
 
 def _timed(probes: Sequence[ArmProbe], base: Answers) -> dict[str, object]:
@@ -207,11 +222,9 @@ def _timed(probes: Sequence[ArmProbe], base: Answers) -> dict[str, object]:
 
 
 def _gate(found: Sequence[tuple[ArmRow, Run]]) -> GateSummary:
-    """Compare what the gate decides with what the cooperative arms do on this device."""
+    """Compare what the gate decides with what the cooperative arms do: the persistent have no run."""
     lists: dict[str, list[tuple[int, int]]] = {"accepts": [], "rejects": [], "unknown": []}
     for arm, (first, last, verdict) in found:
-        if arm.path != "cooperative":
-            continue
         if verdict in (Verdict.UNDETERMINED, Verdict.NOT_PROBED):
             lists["unknown"].append((first, last))
         elif arm.gate and verdict in FAILING:
@@ -219,21 +232,14 @@ def _gate(found: Sequence[tuple[ArmRow, Run]]) -> GateSummary:
         elif not arm.gate and verdict is Verdict.LAUNCHES:
             lists["rejects"].append((first, last))
     return GateSummary(
-        false_accepts=_joined(lists["accepts"]),
-        false_rejects=_joined(lists["rejects"]),
-        undetermined=_joined(lists["unknown"]),
+        false_accepts=_closed(lists["accepts"]),
+        false_rejects=_closed(lists["rejects"]),
+        undetermined=_closed(lists["unknown"]),
     )
 
 
-def _joined(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Join ranges that touch or overlap."""
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
-        else:
-            joined.append((first, last))
-    return tuple(joined)
+def _closed(found: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((first, last) for first, last in joined(found) if last is not None)
 
 
 def _failing_sizes(probes: Iterable[ArmProbe], base: Answers) -> tuple[int, ...]:
@@ -255,15 +261,3 @@ def _asked(probes: Iterable[ArmProbe], base: Answers) -> list[Outcome]:
     """Return each outcome of an arm once, though several policies share it."""
     ids = dict.fromkeys(p.spec.id for p in probes if p.role == "arm" and p.spec.id in base)
     return [base[name] for name in ids]
-
-
-def _compared(outcomes: Iterable[Outcome]) -> tuple[int, int, str]:
-    """Count right and compared results of cooperative arms, each launch once, with the oracle."""
-    checks = [
-        o.observed.check
-        for o in outcomes
-        if o.observed.check is not None and o.spec.cluster_attribute
-    ]
-    compared = sum(check.rows for check in checks)
-    oracles = ", ".join(dict.fromkeys(check.oracle for check in checks))
-    return compared - sum(check.wrong_rows for check in checks), compared, oracles

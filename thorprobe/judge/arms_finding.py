@@ -3,9 +3,11 @@
 
 from collections.abc import Iterable, Sequence
 
+from thorprobe.judge.arm_launches import launches_of, results_right
 from thorprobe.judge.cause import CODE_NAMES
-from thorprobe.judge.finding import code_text, sizes_text
-from thorprobe.record import ArmRow, Device, Record, Refusal, Verdict
+from thorprobe.judge.finding import code_text
+from thorprobe.judge.ranges import sizes_text, spans
+from thorprobe.record import ArmRow, Device, Outcome, Record, Refusal, Verdict
 
 NOTHING_REACHED = "No cooperative arm was reached"
 
@@ -47,31 +49,38 @@ class _Segment(Record, frozen=True, kw_only=True):
         return f"rows {' and '.join(texts)}{self.kind}"
 
 
-def measured_finding(arms: Sequence[ArmRow], compared: tuple[int, int, str]) -> str:
+def measured_finding(arms: Sequence[ArmRow], outcomes: Sequence[Outcome]) -> str:
     """Tell which rows fail, with code and cause, and which launch, with the results checked.
 
-    ``compared`` counts right and compared results and names the oracle. Only arms that the gate
-    lets rows through to are told; the gates' mistakes are told elsewhere.
+    The results are those of the judged ``outcomes`` that the launching arms stand for, each launch
+    once, and of thorprobe's own kernel. Arms that the gate keeps rows from are only named.
     """
-    reached = _reached(arms)
-    policies = list(dict.fromkeys(arm.policy for arm in reached))
-    right, total, oracle = compared
+    policies = list(dict.fromkeys(arm.policy for arm in arms))
     parts = []
-    for segment in _segments(reached):
+    for segment in _segments(_reached(arms)):
         text = _told(segment, policies, "")
-        if segment.verdict is Verdict.LAUNCHES and total:
-            if right == total:
-                text += f" and are right ({total:,} results checked against {oracle})"
-            else:
-                text += f" ({right:,} of {total:,} results are right against {oracle})"
+        if segment.verdict is Verdict.LAUNCHES:
+            text += _results(launches_of(segment.arms, outcomes))
         parts.append(text)
-    return _sentence(parts)
+    return _sentence(parts, arms, policies)
+
+
+def _results(outcomes: Sequence[Outcome]) -> str:
+    _, total, oracle = results_right(outcomes)
+    if not total:
+        return ""
+    # A wrong row would have made its arm's verdict another one.
+    checked = f"{total:,} results checked against {oracle}"
+    return f", and thorprobe's kernel is right there ({checked})"
 
 
 def predicted_finding(arms: Sequence[ArmRow], device: Device, *, several_maps: bool) -> str:
-    """Tell which rows fail or launch on every admissible map, which are open, and each claim."""
+    """Tell which rows fail or launch on every admissible map, which are open, and each claim.
+
+    That nothing was launched is for the page to say, and what a claim says and who says it.
+    """
     reached = _reached(arms)
-    policies = list(dict.fromkeys(arm.policy for arm in reached))
+    policies = list(dict.fromkeys(arm.policy for arm in arms))
     every = " on every admissible map" if several_maps else ""
     parts = [_told(segment, policies, every) for segment in _segments(reached)]
     for claim in device.claims:
@@ -86,11 +95,8 @@ def predicted_finding(arms: Sequence[ArmRow], device: Device, *, several_maps: b
             if (group := [arm for arm in changed if arm.under_claims[claim.id] is verdict])
         ]
         if texts:
-            what = f'with the published claim "{claim.statement}" ({claim.source})'
-            parts.append(f"{what} {', '.join(texts)}")
-    return "Predicted, nothing was launched: " + "; ".join(
-        parts or [NOTHING_REACHED[:1].lower() + NOTHING_REACHED[1:]]
-    )
+            parts.append(f"with the published claim {claim.id}: {', '.join(texts)}")
+    return _sentence(parts, arms, policies)
 
 
 def _reached(arms: Iterable[ArmRow]) -> list[ArmRow]:
@@ -141,20 +147,16 @@ def _claimed(arms: Sequence[ArmRow], verdict: Verdict, policies: Sequence[str]) 
 
 def _ranges(arms: Iterable[ArmRow]) -> str:
     """Write the rows of arms, joining ranges that touch: 5-8 and 9-32 give ``5-32``."""
-    joined: list[tuple[int, int | None]] = []
-    for first, last in sorted({arm.rows for arm in arms}, key=lambda rows: rows[0]):
-        before = joined[-1][1] if joined else None
-        if joined and before is not None and first <= before + 1:
-            joined[-1] = (joined[-1][0], last)
-        else:
-            joined.append((first, last))
-    texts = [
-        f"{first}+" if last is None else str(first) if first == last else f"{first}-{last}"
-        for first, last in joined
+    return spans({arm.rows for arm in arms})
+
+
+def _sentence(parts: Sequence[str], arms: Sequence[ArmRow], policies: Sequence[str]) -> str:
+    """Join the parts, then the rows of cooperative arms that each policy's gate is shut for."""
+    shut = [arm for arm in arms if arm.path == "cooperative" and not arm.gate]
+    closed = [
+        f"{f'{name}: ' if len(policies) > 1 else ''}gate shut for rows {rows}"
+        for name in policies
+        if (rows := _ranges(arm for arm in shut if arm.policy == name))
     ]
-    return ", ".join(texts)
-
-
-def _sentence(parts: Sequence[str]) -> str:
-    text = "; ".join(parts) or NOTHING_REACHED
+    text = "; ".join([*(parts or [NOTHING_REACHED]), *closed])
     return text[:1].upper() + text[1:]

@@ -30,7 +30,7 @@ CATALOGUE: tuple[Cause, ...] = (
         "No group of SMs that the device schedules together has as many SMs as the cluster CTAs",
         "912 with every argument in order, max active clusters 0 and a silent driver log; "
         "a trivial kernel without shared memory is refused at the same size",
-        "Use the largest size that `thorprobe cluster-sweep` shows as launching",
+        "Use a size that launches; `thorprobe cluster-sweep` on the device measures which do",
     ),
     Cause(
         "non-portable-not-enabled",
@@ -62,9 +62,9 @@ CATALOGUE: tuple[Cause, ...] = (
         5,
         "compiled cluster size differs",
         "The kernel is compiled for another cluster size than the launch asks for",
-        "912 that goes away when the cluster attribute is left out or equals the compiled size; "
-        "`thorprobe inspect` prints the compiled size",
-        "Launch the compiled size, or compile without __cluster_dims__",
+        "912 that goes away when the cluster attribute is left out or equals the compiled size",
+        "Launch the compiled size (`cuobjdump -elf FILE` shows it), or compile without "
+        "__cluster_dims__",
     ),
     Cause(
         "smem-over-optin",
@@ -123,7 +123,7 @@ CATALOGUE: tuple[Cause, ...] = (
         "no kernel image",
         "The module holds no code for this device",
         "209 when the module is loaded: nothing was launched",
-        "Build for this device's target; `thorprobe inspect` lists the targets of a file",
+        "Build for this device's target; `cuobjdump -lelf FILE` lists the targets of a file",
     ),
     Cause(
         "ptx-too-new",
@@ -203,7 +203,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "undetermined",
         "The facts at hand fit more than one cause or answer",
         "the driver log, max active clusters, and the same size with a trivial kernel",
-        "Run `thorprobe cluster-sweep` on the device itself",
+        "`thorprobe cluster-sweep --format markdown` on the device shows every call and the "
+        "driver's log",
     ),
 )
 
@@ -225,6 +226,9 @@ CONSISTENT: dict[Verdict, frozenset[str | None]] = {
 }
 """The causes that each verdict admits; every judged outcome obeys it."""
 
+
+FAILING = (Verdict.REFUSED, Verdict.FAULTS, Verdict.HANGS, Verdict.WRONG)
+"""Verdicts with which a launch fails whoever called it."""
 
 SEVERITY: tuple[Verdict, ...] = (
     Verdict.LAUNCHES,

@@ -82,6 +82,10 @@ FAULTS = frozenset({214, 700, 710, 714, 715, 716, 717, 718, 719})
 """Results that only a running kernel raises and that stay with its context (CUDA driver API
 reference, CUresult)."""
 
+HANG_STAGES = frozenset({"attributes", "occupancy", "launch", "sync", "time"})
+"""What the worker does while the driver or the kernel has the word: silence there is a hang of the
+launch. Elsewhere (compiling, making inputs, comparing results) it says nothing of the launch."""
+
 MAX_BLOCK_Z = 64
 """Largest z dimension of a block (CUDA programming guide, compute capabilities table)."""
 
@@ -218,10 +222,15 @@ def _launch(outcome: Outcome, device: Device) -> _Finding | None:
 
 
 def _deadline(outcome: Outcome, _device: Device) -> _Finding | None:
+    """Tell a launch that hangs from a probe that was lost before or after it."""
     code = outcome.observed.launch_code or outcome.observed.sync_code
     if code == LAUNCH_TIMEOUT:
         return Verdict.HANGS, "hang", f"the driver ended it with {code}"
-    return (Verdict.HANGS, "hang", "") if outcome.status is Status.TIMEOUT else None
+    if outcome.status is not Status.TIMEOUT:
+        return None
+    if outcome.stage in HANG_STAGES:
+        return Verdict.HANGS, "hang", ""
+    return Verdict.NOT_PROBED, "could-not-run", ""
 
 
 def _not_launched(outcome: Outcome, device: Device) -> _Finding | None:

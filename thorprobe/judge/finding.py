@@ -4,33 +4,22 @@
 from collections.abc import Mapping, Sequence
 
 from thorprobe.judge.catalogue import BY_KEY
+from thorprobe.judge.ranges import sizes_text
 from thorprobe.record import (
     MAX_CLUSTER,
     Device,
     Footprint,
     GpcMap,
     KernelSummary,
+    Outcome,
     Refusal,
     UnderClaim,
+    Verdict,
 )
 
 Summaries = Mapping[Footprint, KernelSummary]
 _States = dict[int, tuple[str, Refusal | None]]
 _GPC = "larger-than-any-gpc"
-
-
-def sizes_text(sizes: Sequence[int]) -> str:
-    """Write whole numbers for a sentence: (4, 8, 9, 10, 16) gives ``4, 8 to 10 and 16``."""
-    runs: list[list[int]] = []
-    for size in sorted(set(sizes)):
-        if runs and size == runs[-1][-1] + 1:
-            runs[-1].append(size)
-        else:
-            runs.append([size])
-    words: list[str] = []
-    for run in runs:
-        words += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(size) for size in run]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def are(sizes: Sequence[int]) -> str:
@@ -45,6 +34,16 @@ def code_text(refusal: Refusal, *, with_cause: bool) -> str:
     if not words:
         return cause
     return f"{words} ({cause})" if with_cause else words
+
+
+def nothing_measured(outcomes: Sequence[Outcome]) -> str:
+    """Say that no probe was answered, and what the first says of it; '' where one was."""
+    if not outcomes or any(o.verdict is not Verdict.NOT_PROBED for o in outcomes):
+        return ""
+    note = next((o.note for o in outcomes if o.note), "")
+    many = "1 probe" if len(outcomes) == 1 else f"{len(outcomes):,} probes"
+    first = f" (first: {note})" if note else ""
+    return f"Nothing was measured: {many} ended without an answer{first}"
 
 
 def measured_finding(
@@ -68,51 +67,49 @@ def measured_finding(
 
 
 def predicted_finding(
-    summaries: Summaries,
-    gpc_map: GpcMap,
-    device: Device,
-    under: Sequence[tuple[UnderClaim, Summaries]],
-    *,
-    several_maps: bool,
+    summaries: Summaries, under: Sequence[tuple[UnderClaim, Summaries]], *, several_maps: bool
 ) -> str:
-    """Tell what is refused or launches on every admissible map, what is open, and each claim."""
+    """Tell what is refused or launches on every admissible map, what is open, and each claim.
+
+    That nothing was launched is for the page to say, and what a claim says and who says it.
+    """
     groups = _groups(summaries)
     subjects = _subjects([members for members, _ in groups])
     parts = []
     for subject, (_, states) in zip(subjects, groups, strict=True):
         text = _predicted_group(states, several_maps=several_maps)
         parts.append(f"{subject}: {text}" if subject else text)
-    gpc = gpc_sentence(gpc_map, device)
-    parts += [gpc] if gpc else []
     for claim, claimed in under:
         groups = _groups(claimed)
         subjects = _subjects([members for members, _ in groups])
         texts = [
-            f"{subject}: {_claimed_group(states)}" if subject else _claimed_group(states)
+            f"{', ' if subject else ''}{subject}: {_claimed_group(states)}"
             for subject, (members, states) in zip(subjects, groups, strict=True)
             if any(summaries.get(footprint) != claimed[footprint] for footprint in members)
-        ] or ["nothing changes"]
-        what = f'with the published claim "{claim.claim.statement}" ({claim.claim.source})'
-        parts.append(f"{what} {', '.join(texts)}")
-    return "Predicted, nothing was launched: " + "; ".join(parts or ["nothing was asked"])
+        ] or [": nothing changes"]
+        parts.append(f"with the published claim {claim.claim.id}{''.join(texts)}")
+    return _sentence(parts)
 
 
 def gpc_sentence(gpc_map: GpcMap, device: Device) -> str:
     """Name the largest group of SMs, '' when no map is known.
 
-    The solved map decides launches; where the SM ids join more than it, both are named.
+    The solved map decides launches. That its groups are GPCs is known only where the SM ids agree;
+    where these join more SMs, both are named.
     """
     where = " in this partition" if device.partition else ""
     solved = max(gpc_map.solved) if gpc_map.solved else None
     seen = max(gpc_map.measured) if gpc_map.measured else None
     if solved is None and seen is None:
         return ""
-    if solved is not None and seen is not None and seen != solved:
+    if solved is not None and (seen is None or seen < solved):
+        return f"largest co-scheduled group{where} has {solved} SMs"
+    if solved is not None and seen != solved:
         return (
             f"the largest group that hosts a cluster{where} has {solved} SMs, "
             f"though {seen} SMs share a GPC"
         )
-    return f"largest GPC{where} has {solved or seen} SMs"
+    return f"largest GPC{where} has {seen} SMs"
 
 
 def _groups(summaries: Summaries) -> list[tuple[list[Footprint], _States]]:
@@ -135,6 +132,7 @@ def _states(summary: KernelSummary) -> _States:
     states: _States = dict.fromkeys(summary.launches, ("launches", None))
     states |= dict.fromkeys(summary.undetermined, ("undetermined", None))
     states |= dict.fromkeys(summary.wrong, ("wrong", None))
+    states |= dict.fromkeys(summary.not_probed, ("not probed", None))
     states |= {int(size): ("refused", refusal) for size, refusal in summary.refused.items()}
     return states
 
@@ -149,7 +147,7 @@ def _subjects(groups: Sequence[Sequence[Footprint]]) -> list[str]:
     memory = [sorted({f.dynamic_smem for f in members}) for members in groups]
     if _disjoint(memory):
         return [
-            f"with {' and '.join(f'{size:,}' for size in sizes)} B of dynamic shared memory"
+            f"at {' and '.join(f'{size:,}' for size in sizes)} B of dynamic shared memory"
             for sizes in memory
         ]
     return [", ".join(f.label for f in members) for members in groups]
@@ -178,16 +176,12 @@ def _refusals(states: _States) -> list[tuple[Refusal, list[int]]]:
 
 
 def _measured_group(states: _States, *, gpc_known: bool) -> str:
-    launches, wrong = _with(states, "launches"), _with(states, "wrong")
-    unknown = _with(states, "undetermined")
-    if not launches:
+    wrong, unknown = _with(states, "wrong"), _with(states, "undetermined")
+    lost = _with(states, "not probed")
+    launches = _launching(states)
+    parts = [launches] if launches else []
+    if not (launches or unknown or lost):
         parts = ["no size launches"]
-    elif launches == list(range(1, launches[-1] + 1)):
-        parts = [f"launches up to {launches[-1]} CTAs"]
-    else:
-        parts = [f"launches {sizes_text(launches)} CTAs"]
-    if launches and launches[-1] == MAX_CLUSTER:
-        parts[0] += ", the architecture's maximum"
     for refusal, sizes in _refusals(states):
         answered = code_text(refusal, with_cause=not (gpc_known and refusal.cause == _GPC))
         parts.append(f"{sizes_text(sizes)} {are(sizes)} refused: {answered}")
@@ -195,7 +189,25 @@ def _measured_group(states: _States, *, gpc_known: bool) -> str:
         parts.append(f"{sizes_text(wrong)} launched, then faulted, hung or gave a wrong result")
     if unknown:
         parts.append(f"{sizes_text(unknown)} {are(unknown)} undetermined")
+    if lost:
+        parts.append(f"{sizes_text(lost)} {are(lost)} not known: the probe ended without an answer")
     return "; ".join(parts)
+
+
+def _launching(states: _States) -> str:
+    """Say what launches; "up to" only where the next size was asked as well, or is none."""
+    launches = _with(states, "launches")
+    if not launches:
+        return ""
+    last = launches[-1]
+    whole = launches == list(range(1, last + 1))
+    bounded = last == MAX_CLUSTER or last + 1 in states
+    if whole and last > 1 and not bounded:
+        return f"{last} and the smaller sizes asked launch"
+    unit = "CTA" if last == 1 else "CTAs"
+    upto = f"up to {last}" if whole and bounded else sizes_text(launches)
+    text = f"launches {upto} {unit}"
+    return f"{text}, the architecture's maximum" if last == MAX_CLUSTER else text
 
 
 def _predicted_group(states: _States, *, several_maps: bool) -> str:

@@ -3,7 +3,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from thorprobe.record import Document, Outcome, Verdict
+from thorprobe.judge.arm_launches import launches_of
+from thorprobe.record import ArmsSummary, Document, Outcome, Verdict
 
 
 def failing(
@@ -12,12 +13,14 @@ def failing(
     """Return the first reason to fail, empty when there is none.
 
     wanted: any of ``refused``, ``wrong``, ``changed``. A launch without the opt-in that it needs is
-    refused by design and counts for none of them. ``changed`` compares verdict and code of every
-    launch that both runs hold, and a launch that only one of them holds is a change.
+    refused by design and counts for none of them. ``refused`` counts of a drive the arms that calls
+    reach: none behind a shut gate, and no other size asked beside an arm. ``changed`` compares
+    verdict and code of every launch that both runs hold, and a launch that only one of them holds
+    is a change.
     """
     asked = [o for o in document.results if not o.assumes and not _refused_by_design(o)]
     if "refused" in wanted:
-        for outcome in asked:
+        for outcome in _reached(document, asked):
             if outcome.verdict is Verdict.REFUSED:
                 return f"`{outcome.id}` is refused ({outcome.cause})"
     if "wrong" in wanted:
@@ -27,6 +30,14 @@ def failing(
     if "changed" in wanted and baseline is not None:
         return _changed(document.results, baseline)
     return ""
+
+
+def _reached(document: Document, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    summary = document.summary
+    if not isinstance(summary, ArmsSummary):
+        return outcomes
+    open_arms = [arm for arm in summary.arms if arm.gate and arm.path == "cooperative"]
+    return launches_of(open_arms, outcomes)
 
 
 def _refused_by_design(outcome: Outcome) -> bool:

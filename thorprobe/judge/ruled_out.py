@@ -11,11 +11,14 @@ from thorprobe.record import PORTABLE_CLUSTER, Device, Origin, Outcome, Verdict
 def ruled_out(outcomes: Sequence[Outcome], device: Device) -> tuple[str, ...]:
     """Say what cannot be the cause of the refusals among judged ``outcomes``, in the order asked.
 
-    Only evidence of these very launches counts; what could not be looked at is not ruled out.
+    Only evidence of these very launches counts; what could not be looked at is not ruled out. Of a
+    prediction that leaves the launch's own sizes: all else is what the model was told.
     Empty when nothing is refused for the device's sake.
     """
     by_device = [o for o in outcomes if o.cause == "larger-than-any-gpc"]
     by_memory = [o for o in outcomes if o.cause == "smem-over-optin"]
+    if all(o.origin is Origin.PREDICTED for o in by_device + by_memory):
+        return (*_memory_in_order(by_device, device), *_block_in_order(by_device, device))
     found = []
     if by_device:
         found += _arguments_in_order(by_device, device)
@@ -26,25 +29,17 @@ def ruled_out(outcomes: Sequence[Outcome], device: Device) -> tuple[str, ...]:
         found += _not_the_cluster(by_memory, outcomes)
     if by_device or by_memory:
         found += _clusters_at_all(outcomes)
-        found += _other_processes(device, by_device + by_memory)
+        found += _other_processes(device)
     return tuple(found)
 
 
 def _arguments_in_order(refused: Sequence[Outcome], device: Device) -> list[str]:
     """Name the arguments that every launch of cause 1 has in order; the judge checked each."""
-    limits = device.limits
     found = []
     if all(o.spec.non_portable for o in refused if o.spec.cluster_size > PORTABLE_CLUSTER):
         found.append("Missing opt-in: non-portable sizes were enabled for every refused launch")
-    most = max(o.spec.dynamic_smem for o in refused)
-    if most <= limits.max_smem_per_block_optin:
-        found.append(
-            f"Shared memory: at most {most:,} of {limits.max_smem_per_block_optin:,} B were asked "
-            "for"
-        )
-    threads = max(o.spec.threads for o in refused)
-    if threads <= limits.max_threads_per_block:
-        found.append(f"Block: {threads:,} of {limits.max_threads_per_block:,} threads")
+    found += _memory_in_order(refused, device)
+    found += _block_in_order(refused, device)
     found.append("Grid: it divides into whole clusters in every dimension")
     compiled = {o.spec.compiled_cluster for o in refused}
     if compiled == {0}:
@@ -52,6 +47,20 @@ def _arguments_in_order(refused: Sequence[Outcome], device: Device) -> list[str]
     elif 0 not in compiled:
         found.append("Compiled cluster size: it equals the launch's")
     return found
+
+
+def _memory_in_order(refused: Sequence[Outcome], device: Device) -> list[str]:
+    asked = max((o.spec.dynamic_smem for o in refused), default=None)
+    most = device.limits.max_smem_per_block_optin
+    if asked is None or asked > most:
+        return []
+    return [f"Shared memory: at most {asked:,} of {most:,} B were asked for"]
+
+
+def _block_in_order(refused: Sequence[Outcome], device: Device) -> list[str]:
+    threads = max((o.spec.threads for o in refused), default=None)
+    most = device.limits.max_threads_per_block
+    return [] if threads is None or threads > most else [f"Block: {threads:,} of {most:,} threads"]
 
 
 def _driver_silent(refused: Sequence[Outcome]) -> list[str]:
@@ -62,8 +71,7 @@ def _driver_silent(refused: Sequence[Outcome]) -> list[str]:
 
 def _not_sticky(outcomes: Sequence[Outcome]) -> list[str]:
     """Look for a refused launch whose very next launch succeeded."""
-    ran = [o for o in outcomes if o.origin is not Origin.PREDICTED]
-    for before, after in pairwise(ran):
+    for before, after in pairwise(outcomes):
         if before.observed.launch_code == INVALID_CLUSTER_SIZE and _launched(after):
             return ["Sticky error: the launch right after a refused one succeeded"]
     return []
@@ -90,30 +98,26 @@ def _not_the_cluster(refused: Sequence[Outcome], outcomes: Sequence[Outcome]) ->
     light = [o for o in outcomes if _launched(o) and o.spec.cluster_size in sizes]
     if light:
         most = max(light, key=lambda o: (o.spec.cluster_size, o.spec.dynamic_smem))
-        spec, predicted = most.spec, most.origin is Origin.PREDICTED
-        does = "are predicted to launch" if predicted else "launch"
-        found.append(f"The cluster: {spec.cluster_size} CTAs {does} at {spec.dynamic_smem:,} B")
+        spec = most.spec
+        found.append(f"The cluster: {spec.cluster_size} CTAs launch at {spec.dynamic_smem:,} B")
     return found
 
 
 def _clusters_at_all(outcomes: Sequence[Outcome]) -> list[str]:
-    sizes = [
-        o.spec.cluster_size
-        for o in outcomes
-        if _launched(o) and o.spec.cluster_attribute and o.origin is not Origin.PREDICTED
-    ]
+    sizes = [o.spec.cluster_size for o in outcomes if _launched(o) and o.spec.cluster_attribute]
     if not sizes or max(sizes) < 2:
         return []
     return [f"A device without clusters: a cluster of {max(sizes)} launches"]
 
 
-def _other_processes(device: Device, refused: Sequence[Outcome]) -> list[str]:
+def _other_processes(device: Device) -> list[str]:
     count = device.other_processes
-    if count is None or all(o.origin is Origin.PREDICTED for o in refused):
+    if count is None:
         return []
     if count:
         return [f"Not ruled out: other processes on the GPU, {count} of them"]
-    return ["Other processes: none was on the GPU"]
+    listed = "NVML listed no other compute process on the GPU when the worker started"
+    return [f"Other processes: {listed}"]
 
 
 def _launched(outcome: Outcome) -> bool:

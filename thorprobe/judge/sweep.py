@@ -3,9 +3,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from thorprobe.judge.catalogue import SEVERITY, cause
 from thorprobe.judge.cause import judge, proven, refusal, settled
-from thorprobe.judge.finding import Summaries, measured_finding, predicted_finding, sizes_text
+from thorprobe.judge.finding import (
+    Summaries,
+    measured_finding,
+    nothing_measured,
+    predicted_finding,
+)
+from thorprobe.judge.next_action import next_action
+from thorprobe.judge.ranges import sizes_text
 from thorprobe.judge.ruled_out import ruled_out
 from thorprobe.judge.topology import group_sizes, solve, union_groups
 from thorprobe.record import (
@@ -23,7 +32,12 @@ from thorprobe.record import (
     Verdict,
 )
 
-SETTLING_QUERY = "cuOccupancyMaxActiveClusters"
+SETTLING_QUERY = "cuOccupancyMaxPotentialClusterSize"
+"""With the opt-in it answers the lesser of 16 and the largest group, so that one call decides all
+sizes (H200 and 12 of its partitions, measured 2026-11-30)."""
+
+CLUSTER_KERNEL = "trivial"
+"""The kernel that asks about the cluster alone."""
 
 
 def summarize(
@@ -42,9 +56,11 @@ def summarize(
     asked = _asked(base)
     summaries = _by_footprint(asked)
     counts = admissible or {}
+    # Solving a prediction would give back the map it was made from.
+    predicted = bool(device.profile) or _all_predicted(asked)
     gpc_map = GpcMap(
-        measured=_measured_map(base),
-        solved=_solved_map(asked, device),
+        measured=None if predicted else _measured_map(base),
+        solved=None if predicted else _solved_map(asked, device),
         admissible=counts.get(""),
     )
     under = [
@@ -53,12 +69,14 @@ def summarize(
         if (claimed := _asked([o for o in judged if o.assumes == (claim.id,)]))
     ]
     kernels = _by_kernel(asked)
-    if asked and all(o.origin is Origin.PREDICTED for o in asked):
+    if _all_predicted(asked):
         several = counts.get("", 1) != 1 or maps_differ(base)
-        finding = predicted_finding(summaries, gpc_map, device, under, several_maps=several)
+        finding = predicted_finding(summaries, under, several_maps=several)
     else:
         opted_in = not asked or any(o.spec.non_portable for o in base)
-        finding = measured_finding(summaries, gpc_map, device, opted_in=opted_in)
+        finding = nothing_measured(base) or measured_finding(
+            summaries, gpc_map, device, opted_in=opted_in
+        )
     return SweepSummary(
         finding=finding,
         kernels=kernels,
@@ -66,21 +84,26 @@ def summarize(
         under_claims=tuple(claim for claim, _ in under),
         ruled_out=ruled_out(asked, device),
         settles=settles(_undetermined(summaries), asked),
+        next_action=next_action(asked),
         probes=len(results),
     )
 
 
 def settles(sizes: Iterable[int], outcomes: Sequence[Outcome]) -> str:
-    """Name the one query that would decide the sizes (in CTAs) left open, '' when none is."""
+    """Name what would decide the sizes (in CTAs) left open, '' when none is."""
     unknown = sorted(set(sizes))
     if not unknown:
         return ""
     if any(o.origin is not Origin.PREDICTED for o in outcomes):
         return f"{sizes_text(unknown)} CTAs: {cause('undetermined').separating_test}"
-    # The largest portable size left open decides all smaller ones if its answer is not 0.
-    portable = [size for size in unknown if size <= PORTABLE_CLUSTER]
-    size = max(portable or unknown)
-    return f"{SETTLING_QUERY} at {size} CTAs: run `thorprobe cluster-sweep` on the device"
+    return (
+        f"{SETTLING_QUERY} with the opt-in, which answers the lesser of {MAX_CLUSTER} and the "
+        "largest group: run `thorprobe cluster-sweep` on the device"
+    )
+
+
+def _all_predicted(outcomes: Sequence[Outcome]) -> bool:
+    return bool(outcomes) and all(o.origin is Origin.PREDICTED for o in outcomes)
 
 
 def _asked(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -106,7 +129,9 @@ def _summary(outcomes: Iterable[Outcome]) -> KernelSummary:
     sizes: dict[int, list[Outcome]] = {}
     for outcome in outcomes:
         sizes.setdefault(outcome.spec.cluster_size, []).append(outcome)
-    lists: dict[str, list[int]] = {"launches": [], "verified": [], "undetermined": [], "wrong": []}
+    lists: dict[str, list[int]] = {
+        name: [] for name in ("launches", "verified", "undetermined", "wrong", "not_probed")
+    }
     refused: dict[str, Refusal] = {}
     for size in sorted(sizes):
         group = sorted(sizes[size], key=lambda o: o.spec.footprint)
@@ -118,8 +143,10 @@ def _summary(outcomes: Iterable[Outcome]) -> KernelSummary:
             lists["launches"].append(size)
             if all(proven(o) for o in group):
                 lists["verified"].append(size)
-        elif worst in (Verdict.UNDETERMINED, Verdict.NOT_PROBED):
+        elif worst is Verdict.UNDETERMINED:
             lists["undetermined"].append(size)
+        elif worst is Verdict.NOT_PROBED:
+            lists["not_probed"].append(size)
         else:
             lists["wrong"].append(size)
     return KernelSummary(
@@ -128,6 +155,7 @@ def _summary(outcomes: Iterable[Outcome]) -> KernelSummary:
         refused=refused,
         undetermined=tuple(lists["undetermined"]),
         wrong=tuple(lists["wrong"]),
+        not_probed=tuple(lists["not_probed"]),
         largest=max(lists["launches"], default=None),
     )
 
@@ -140,22 +168,21 @@ def _by_footprint(outcomes: Iterable[Outcome]) -> Summaries:
 
 
 def _by_kernel(outcomes: Sequence[Outcome]) -> dict[str, KernelSummary]:
+    """Sum up each kernel: the trivial one where it asks for least shared memory.
+
+    That is the question about the cluster itself. Another kernel's launch needs its memory, so a
+    size of it counts at every footprint.
+    """
     found: dict[str, KernelSummary] = {}
     names = {o.spec.kernel for o in outcomes}
-    for kernel in sorted(names, key=lambda name: (name != "trivial", name)):
+    for kernel in sorted(names, key=lambda name: (name != CLUSTER_KERNEL, name)):
         own = [o for o in outcomes if o.spec.kernel == kernel]
-        whole = _summary(own)
+        least = min(o.spec.dynamic_smem for o in own)
+        counting = kernel != CLUSTER_KERNEL
+        whole = _summary(o for o in own if counting or o.spec.dynamic_smem == least)
         parts = {footprint.label: part for footprint, part in _by_footprint(own).items()}
         if any(part != whole for part in parts.values()):
-            whole = KernelSummary(
-                launches=whole.launches,
-                verified=whole.verified,
-                refused=whole.refused,
-                undetermined=whole.undetermined,
-                wrong=whole.wrong,
-                largest=whole.largest,
-                by_footprint=parts,
-            )
+            whole = msgspec.structs.replace(whole, by_footprint=parts)
         found[kernel] = whole
     return found
 
@@ -178,12 +205,23 @@ def maps_differ(outcomes: Iterable[Outcome]) -> bool:
     return any(found is not None and found[0] != found[1] for found in ranges)
 
 
-def _measured_map(outcomes: Iterable[Outcome]) -> tuple[int, ...] | None:
-    """Join the SM ids that clusters reported; None where no launch reported any."""
-    clusters = [
-        group for o in outcomes if o.verdict is Verdict.LAUNCHES for group in o.observed.sm_groups
-    ]
-    return group_sizes(union_groups(clusters)) if clusters else None
+def _measured_map(outcomes: Sequence[Outcome]) -> tuple[int, ...] | None:
+    """Join the SM ids of clusters held together at every size that runs; else None.
+
+    Ids of some sizes alone would join too few SMs, and be taken for the whole.
+    """
+    held = [o for o in outcomes if o.verdict is Verdict.LAUNCHES and o.observed.sm_groups]
+    mapped = {o.spec.cluster_size for o in held}
+    active: dict[int, int] = {}
+    for outcome in outcomes:
+        if not outcome.spec.spin_cycles and outcome.observed.max_active is not None:
+            size = outcome.spec.cluster_size
+            active[size] = max(active.get(size, 0), outcome.observed.max_active)
+    # At size 1 a cluster joins nothing.
+    wanted = {size for size in range(2, MAX_CLUSTER + 1) if active.get(size, 1)}
+    if not held or not wanted <= mapped:
+        return None
+    return group_sizes(union_groups(group for o in held for group in o.observed.sm_groups))
 
 
 def _solved_map(outcomes: Iterable[Outcome], device: Device) -> tuple[int, ...] | None:

@@ -34,6 +34,12 @@ STAND_IN_NOTE = (
     "stand-in: one CTA per row without a cluster; upstream's persistent_topk was not launched"
 )
 
+DISTRIBUTIONS = ("normal", "uniform", "ten-values", "all-equal", "relu-sum", "masked")
+"""What scores can be drawn from; thorprobe/run/workload.py draws them."""
+
+MAX_REPEATS = 10_000
+"""Most launches timed at once: each is a node of one CUDA graph."""
+
 Role = Literal["arm", "alternative"]
 
 
@@ -147,7 +153,8 @@ def plan(options: ArmsOptions) -> tuple[ArmProbe, ...]:
 
     Only the greatest length is timed, and only there the alternatives are asked.
 
-    Raises UsageError: an unknown policy, or rows, lengths, k or dtype that no launch can have.
+    Raises UsageError: an unknown policy or distribution, or rows, lengths, k, dtype or repeats that
+    no launch can have.
     """
     if not options.policies:
         raise UsageError("No policy was asked for", f"try {', '.join(DEFAULT_POLICIES)}")
@@ -174,13 +181,26 @@ def specs(probes: Iterable[ArmProbe]) -> tuple[LaunchSpec, ...]:
 def _check_shape(options: ArmsOptions, stride: int, rows: Iterable[int]) -> None:
     if options.columns < 1:
         raise UsageError(f"{options.columns} columns were asked for, fewer than 1", "try 65536")
+    if stride >= MAX_LAUNCH_ELEMENTS:
+        raise UsageError(
+            f"Rows of stride {stride:,} were asked for, more than 32 bits can index",
+            "the stride is a row's pitch in elements, at least the number of columns",
+        )
     if stride < options.columns:
         raise UsageError(
             f"Stride {stride:,} was asked for, but a row has {options.columns:,} columns",
             "the stride is at least the number of columns",
         )
-    if options.repeats < 0:
-        raise UsageError(f"{options.repeats} repeats were asked for, fewer than 0", "try 20")
+    if not 0 <= options.repeats <= MAX_REPEATS:
+        raise UsageError(
+            f"{options.repeats:,} repeats were asked for, but a plan takes 0 to {MAX_REPEATS:,}",
+            "try 20",
+        )
+    if options.distribution not in DISTRIBUTIONS:
+        raise UsageError(
+            f"Distribution {options.distribution!r} was asked for, but there is no such one",
+            f"scores are drawn from {', '.join(DISTRIBUTIONS)}",
+        )
     for length in options.lengths:
         if not 0 <= length <= options.columns:
             raise UsageError(

@@ -30,7 +30,7 @@ _FP32 = 4
 _SPECULATIVE = (0, 1, 2, 3)
 # No MTP, and the one to three speculative tokens that reports of this model use.
 
-_ANYWHERE = "a launch failure does not depend on context length: the first call meets it"
+ANYWHERE = "A launch failure does not depend on context length: the first call meets it"
 
 
 class CallSite(Record, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ def decode(
         stride=columns,
         explanation=(
             f"requests x decode_query_len = rows: {requests} x {query} = {requests * query}; "
-            f"{padding}; {columns:,} columns from max_model_len {max_model_len:,}; {_ANYWHERE}"
+            f"{padding}; {columns:,} columns from max_model_len {max_model_len:,}"
         ),
     )
 
@@ -175,7 +175,7 @@ def prefill(
     chunk = max(1, max_logits_mb * _MIB // (_FP32 * width))
     why = (
         f"max(1, {max_logits_mb} MiB // (4 x {width:,} columns)) = {chunk:,} rows a chunk, "
-        f"{tokens:,} prefill tokens in the step; {_ANYWHERE}"
+        f"{tokens:,} prefill tokens in the step"
     )
     full, rest = divmod(tokens, chunk)
     shapes = [(chunk, full, "full chunks"), (rest, 1, "last chunk")]
@@ -288,7 +288,7 @@ def _decode_settings(
                     explanation=(
                         f"requests x decode_query_len = rows: {_span(first, last)} x {query} = "
                         f"{_span(first * query, last * query)}, eager or at a capture size of "
-                        f"as many rows; {_ANYWHERE}"
+                        "as many rows"
                     ),
                 )
             )

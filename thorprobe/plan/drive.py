@@ -10,6 +10,7 @@ from thorprobe.errors import UsageError
 from thorprobe.plan import callsite
 from thorprobe.plan.arms import ArmsOptions
 from thorprobe.plan.policy import Capability, Policy, load, reached
+from thorprobe.record import Record
 
 
 def parse_capability(text: str) -> Capability:
@@ -38,25 +39,35 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def from_settings(
-    options: ArmsOptions,
-    *,
-    requests: int | None,
-    speculative_tokens: int,
-    prefill_tokens: int | None,
-    max_logits_mb: int,
-    max_model_len: int,
-    capture_sizes: str,
-) -> ArmsOptions:
-    """Put the rows, columns and stride of vLLM's call into the options.
+class Settings(Record, frozen=True, kw_only=True):
+    """What a user sets in vLLM, as ``topk-arms`` takes it.
 
-    Nothing changes where neither ``requests`` nor ``prefill_tokens`` is given. max_logits_mb is in
-    MiB, max_model_len and prefill_tokens in tokens.
-
-    Raises UsageError for bad settings, or for rows given as well.
+    ``requests`` None is no decode step, ``prefill_tokens`` None no prefill; ``max_logits_mb`` in
+    MiB, None for each version's own bound; lengths in tokens; ``capture_sizes`` as text.
     """
-    if requests is None and prefill_tokens is None:
-        if speculative_tokens or capture_sizes:
+
+    requests: int | None = None
+    speculative_tokens: int = 0
+    prefill_tokens: int | None = None
+    max_logits_mb: int | None = None
+    max_model_len: int = callsite.MAX_MODEL_LEN
+    capture_sizes: str = ""
+
+    @property
+    def given(self) -> bool:
+        """Whether they make a call at all."""
+        return self.requests is not None or self.prefill_tokens is not None
+
+
+def from_settings(options: ArmsOptions, settings: Settings) -> ArmsOptions:
+    """Put rows, columns and stride of vLLM's calls into the options, and say which arm they reach.
+
+    Nothing changes where the settings make no call.
+
+    Raises UsageError for bad settings, for rows given as well, and for calls of different columns.
+    """
+    if not settings.given:
+        if settings.speculative_tokens or settings.capture_sizes:
             raise UsageError(
                 "`--speculative-tokens` and `--capture-sizes` say nothing without `--requests`",
                 "add `--requests 1`",
@@ -67,44 +78,58 @@ def from_settings(
             "`--rows` was given together with vLLM's settings, which make rows of their own",
             "leave out `--rows`, or the settings",
         )
-    sites: list[callsite.CallSite] = []
-    if requests is not None:
-        captured = _numbers("--capture-sizes", capture_sizes) if capture_sizes else ()
-        sites.append(
-            callsite.decode(requests, speculative_tokens, max_model_len, capture_sizes=captured)
+    calls = [
+        (policy, site)
+        for policy in map(load, dict.fromkeys(options.policies))
+        for site in _sites(policy, settings)
+    ]
+    columns = {site.columns for _, site in calls}
+    if not calls:
+        raise UsageError(
+            f"{settings.prefill_tokens} prefill tokens were asked for, but under "
+            f"{', '.join(options.policies)} prefill does not take this kernel",
+            "`--requests N` asks for a decode step",
         )
-    if prefill_tokens is not None:
-        length = min(prefill_tokens, max_model_len)
-        sites += callsite.prefill(prefill_tokens, length, max_model_len, max_logits_mb)
-    columns = {site.columns for site in sites}
     if len(columns) > 1:
         raise UsageError(
             "decode and prefill have different columns "
             f"({', '.join(f'{value:,}' for value in sorted(columns))}), so they are two drives",
             "give `--requests` or `--prefill-tokens`, one at a time",
         )
-    text = "; ".join(f"{site.kind}: {site.explanation}" for site in sites)
-    return msgspec.structs.replace(
+    shape = calls[0][1]
+    made = msgspec.structs.replace(
         options,
-        rows=tuple(sorted({site.rows for site in sites})),
-        columns=sites[0].columns,
-        stride=sites[0].stride,
-        call_site=text,
+        rows=tuple(sorted({site.rows for _, site in calls})),
+        columns=shape.columns,
+        stride=shape.stride,
     )
+    reasons = dict.fromkeys(f"{site.kind}: {site.explanation}" for _, site in calls)
+    arms = dict.fromkeys(
+        f"{policy.name}: {site.rows} rows -> {_arm(policy, site.rows, made)}"
+        for policy, site in calls
+    )
+    text = f"{'; '.join(reasons)}. Arm reached: {'; '.join(arms)}"
+    return msgspec.structs.replace(made, call_site=text)
 
 
-def with_arm_reached(options: ArmsOptions) -> ArmsOptions:
-    """Add to the call-site sentence the arm that its rows really reach under each policy."""
-    if not options.call_site:
-        return options
-    parts = [
-        f"{policy.name}: {rows} rows -> {_arm(policy, rows, options)}"
-        for policy in map(load, options.policies)
-        for rows in options.rows
-    ]
-    return msgspec.structs.replace(
-        options, call_site=f"{options.call_site}. Arm reached: {'; '.join(parts)}"
-    )
+def _sites(policy: Policy, settings: Settings) -> Iterator[callsite.CallSite]:
+    """Yield the calls of one step under one version; a prefill that has its own kernel has none."""
+    if settings.requests is not None:
+        text = settings.capture_sizes
+        yield callsite.decode(
+            settings.requests,
+            settings.speculative_tokens,
+            settings.max_model_len,
+            capture_sizes=_numbers("--capture-sizes", text) if text else (),
+        )
+    if settings.prefill_tokens is not None and policy.prefill is not None:
+        bound = settings.max_logits_mb
+        yield from callsite.prefill(
+            settings.prefill_tokens,
+            min(settings.prefill_tokens, settings.max_model_len),
+            settings.max_model_len,
+            policy.prefill.logits_mib if bound is None else bound,
+        )
 
 
 def _arm(policy: Policy, rows: int, options: ArmsOptions) -> str:
@@ -130,8 +155,8 @@ def reach_lines(
         major, minor = capability
         yield f"{name}, cc {major}.{minor}, {cluster} CTAs:"
         for setting in settings:
-            asked = _asked(setting)
-            yield f"  {setting.kind:8}{asked}: {setting.explanation}"
+            yield f"  {setting.kind:8}{_asked(setting)}: {setting.explanation}"
+    yield callsite.ANYWHERE
     if len(failures) == len(policies):
         raise failures[0]
 

@@ -3,20 +3,35 @@
 
 from collections.abc import Callable, Iterable
 
-from thorprobe.record import ArmRow, ArmsSummary, Device, GateSummary, Verdict
+from thorprobe.judge.arm_launches import launches_of
+from thorprobe.judge.ranges import ranges, span, spans
+from thorprobe.record import ArmRow, ArmsSummary, Device, Document, GateSummary, Outcome, Verdict
 from thorprobe.render import words
 from thorprobe.render.escape import plain
-from thorprobe.render.table import Column, Table
+from thorprobe.render.table import Column, Table, counted
 
 NO_CLUSTER = "none"
 
+KERNEL = (
+    "thorprobe's cluster_topk with upstream's grid, cluster, threads and bytes: launch or refusal "
+    "carries over to upstream's kernel, results and times are its own"
+)
+"""What was launched, and what of it may be said of the kernel that a model calls."""
+
+ONE_CTA_LENGTH = 16_384
+"""Longest row that one CTA of a cluster selects alone (kernels/topk.cu, as upstream's)."""
+
 MEANINGS = {
-    "clu": "CTAs a cluster; none: one CTA a row, without a cluster",
+    "clu": "CTAs a cluster; none: upstream's persistent kernel, which has no cluster",
     "bytes": "dynamic shared memory a CTA asks for",
-    "gate": "open: the call-site gate lets these rows through to the arm; shut: it does not",
-    "best": "cluster size measured fastest at these rows",
+    "gate": "open: the call-site gate lets these rows through to the arm; shut: it does not; "
+    "-: rows that go to the persistent kernel by design",
+    "best": "cluster size at which thorprobe's kernel was fastest at these rows",
 }
 """Legend of the headings that do not speak for themselves."""
+
+TIMED = "median of 7 graph replays, inputs warm in cache where they fit, largest length"
+"""How a time was measured (thorprobe/run/launch.py)."""
 
 
 def table(summary: ArmsSummary, device: Device) -> Table:
@@ -28,8 +43,8 @@ def table(summary: ArmsSummary, device: Device) -> Table:
         (Column(("policy",), numeric=False), lambda arm: plain(arm.policy)),
         (Column(("rows",)), rows_label),
         (Column(("clu",)), cluster_label),
-        (Column(("bytes",)), lambda arm: f"{arm.dynamic_smem:,}"),
-        (Column(("gate",), numeric=False), lambda arm: "open" if arm.gate else "shut"),
+        (Column(("bytes",)), _bytes),
+        (Column(("gate",), numeric=False), _gate_word),
         (Column(("verdict",), numeric=False), _verdict),
     ]
     if not one_kind:
@@ -42,9 +57,14 @@ def table(summary: ArmsSummary, device: Device) -> Table:
     if any(arm.time_us is not None for arm in arms):
         shown.append((Column(("us",)), _time))
         shown.append((Column(("best",)), lambda arm: str(arm.fastest or words.NOT_ASKED)))
-    title = f"Arms at k {kinds[0][0]}, {kinds[0][1]}" if one_kind else "Arms"
+    title = ["Arms"]
+    if summary.capability not in ((0, 0), device.capability):
+        major, minor = summary.capability
+        title.append(f"dispatched as cc {major}.{minor}")
+    if one_kind:
+        title.append(f"at k {kinds[0][0]}, {kinds[0][1]}")
     return Table(
-        title=title,
+        title=" ".join(title),
         columns=tuple(column for column, _ in shown),
         rows=tuple(tuple((cell(arm),) for _, cell in shown) for arm in arms),
     )
@@ -58,19 +78,17 @@ def claim_headings(device: Device) -> dict[str, str]:
 
 def rows_label(arm: ArmRow) -> str:
     """Return the range of num_rows, such as ``1-4``, ``65+``."""
-    first, last = arm.rows
-    if last is None:
-        return f"{first}+"
-    return str(first) if first == last else f"{first}-{last}"
+    return span(*arm.rows)
 
 
 def cluster_label(arm: ArmRow) -> str:
     """Return the cluster size of an arm, or ``none`` for the persistent path."""
-    return NO_CLUSTER if arm.path == "persistent" else str(arm.cluster)
+    return NO_CLUSTER if _persistent(arm) else str(arm.cluster)
 
 
-def meanings(summary: ArmsSummary, device: Device) -> list[tuple[str, str]]:
+def meanings(summary: ArmsSummary, document: Document) -> list[tuple[str, str]]:
     """Return the legend of the headings that the table of this summary has."""
+    device = document.device
     headings = {line for column in table(summary, device).columns for line in column.heading}
     found = [(word, sentence) for word, sentence in MEANINGS.items() if word in headings]
     found += [
@@ -78,36 +96,39 @@ def meanings(summary: ArmsSummary, device: Device) -> list[tuple[str, str]]:
         for claim, heading in claim_headings(device).items()
     ]
     if "checked" in headings:
-        oracles = _joined(arm.oracle for arm in summary.arms)
-        found.append(("checked", f"results right / results compared, oracle {oracles or 'none'}"))
+        found.append(("checked", _checked_meaning(summary, document)))
     if "us" in headings:
         shapes = _joined(arm.time_shape for arm in summary.arms if arm.time_us is not None)
-        at = f", at {shapes}" if shapes else ""
-        found.append(("us", f"median time of one launch in microseconds{at}"))
+        at = f" (rows x length {shapes})" if shapes else ""
+        found.append(("us", f"microseconds a launch of thorprobe's kernel: {TIMED}{at}"))
     return found
 
 
-def remarks(summary: ArmsSummary) -> list[tuple[str, str]]:
+def remarks(summary: ArmsSummary, document: Document) -> list[tuple[str, str]]:
     """Return label and sentence of the gates, failing sizes, call site, reasons and notes."""
     found = [(f"Gate {plain(name)}", gate(summary.gates[name])) for name in sorted(summary.gates)]
-    sizes = ", ".join(map(str, summary.failing_cluster_sizes)) or "none"
-    found.append(("Failing cluster sizes", sizes))
+    asked = [o for o in document.results if not o.assumes and o.spec.cluster_attribute]
+    refused = _sizes(asked, (Verdict.REFUSED,))
+    found.append(("Refused sizes (arms and alternatives)", refused or "none"))
+    if worse := _sizes(asked, (Verdict.WRONG, Verdict.FAULTS, Verdict.HANGS)):
+        found.append(("Wrong, faulting or hanging sizes", worse))
     if summary.call_site:
         found.append(("Call site", plain(summary.call_site)))
-    shut = _told(summary, lambda arm: "" if arm.gate else arm.gate_reason)
+    shut = _told(summary, lambda arm: "" if arm.gate or _persistent(arm) else arm.gate_reason)
     found += [(f"Shut for {who}", reason) for reason, who in shut.items()]
     found += [(f"Note on {who}", note) for note, who in _told(summary, lambda a: a.note).items()]
     return found
 
 
 def gate(summary: GateSummary) -> str:
-    """Return which rows a gate decides wrongly, or that there are none."""
+    """Return which rows a gate decides wrongly or cannot be judged on, or that there are none."""
     named = (
         ("false accepts", summary.false_accepts),
         ("false rejects", summary.false_rejects),
         ("undetermined", summary.undetermined),
     )
-    return "; ".join(f"{name} {_row_ranges(found)}" for name, found in named)
+    told = [f"{name} rows {spans(found)}" for name, found in named if found]
+    return "; ".join(told) or "no false accepts, no false rejects"
 
 
 def _told(summary: ArmsSummary, sentence: Callable[[ArmRow], str]) -> dict[str, str]:
@@ -121,6 +142,20 @@ def _told(summary: ArmsSummary, sentence: Callable[[ArmRow], str]) -> dict[str, 
 
 def _order(arm: ArmRow) -> tuple[str, int, int, str]:
     return (arm.policy, arm.rows[0], arm.k, arm.dtype)
+
+
+def _persistent(arm: ArmRow) -> bool:
+    return arm.path == "persistent"
+
+
+def _bytes(arm: ArmRow) -> str:
+    return words.NOT_ASKED if _persistent(arm) else f"{arm.dynamic_smem:,}"
+
+
+def _gate_word(arm: ArmRow) -> str:
+    if _persistent(arm):
+        return words.NOT_ASKED
+    return "open" if arm.gate else "shut"
 
 
 def _verdict(arm: ArmRow) -> str:
@@ -141,9 +176,25 @@ def _time(arm: ArmRow) -> str:
     return words.NOT_ASKED if arm.time_us is None else f"{arm.time_us:.1f}"
 
 
-def _row_ranges(found: Iterable[tuple[int, int]]) -> str:
-    ranges = [str(a) if a == b else f"{a}-{b}" for a, b in found]
-    return f"rows {', '.join(ranges)}" if ranges else "none"
+def _checked_meaning(summary: ArmsSummary, document: Document) -> str:
+    """Say what was compared, and how many of the results a whole cluster worked on."""
+    oracles = _joined(arm.oracle for arm in summary.arms)
+    text = f"results of thorprobe's kernel right / compared, oracle {oracles or 'none'}"
+    checks = [
+        (o.observed.check.rows, o.spec.workload.length > ONE_CTA_LENGTH)
+        for o in launches_of(summary.arms, document.results)
+        if o.observed.check and o.spec.workload and o.spec.cluster_attribute
+    ]
+    compared = sum(rows for rows, _ in checks)
+    if not compared:
+        return text
+    whole = sum(rows for rows, longer in checks if longer)
+    path = f"took the cluster path (length over {ONE_CTA_LENGTH:,})"
+    return f"{text}; {whole:,} of {counted(compared, 'result')}, each launch once, {path}"
+
+
+def _sizes(outcomes: Iterable[Outcome], verdicts: tuple[Verdict, ...]) -> str:
+    return ranges(o.spec.cluster_size for o in outcomes if o.verdict in verdicts)
 
 
 def _joined(texts: Iterable[str]) -> str:

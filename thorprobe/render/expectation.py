@@ -35,3 +35,32 @@ def by_scenario(lines: Sequence[Line]) -> dict[str, list[Line]]:
     for line in map(Line._make, lines):
         found.setdefault(line.scenario, []).append(line)
     return found
+
+
+def in_order(lines: Sequence[Line], *, verbose: bool) -> list[Line]:
+    """Return what a person reads: failures first, then each scenario's passes and waivers.
+
+    Unless ``verbose``, expectations that hold are counted, a line per scenario, and so are those
+    that were waived for one reason.
+    """
+    told = list(map(Line._make, lines))
+    quiet = (Status.PASS, Status.WAIVED)
+    found = [line for line in told if line.status not in quiet]
+    for scenario, members in by_scenario(told).items():
+        for status in quiet:
+            alike = [line for line in members if line.status == status]
+            reasons = {_reason(line) for line in alike}
+            if verbose or (status is Status.WAIVED and len(reasons) > 1):
+                found += alike
+            elif alike:
+                some = len(alike) < len(members)
+                count = counted(len(members), "expectation")
+                count = f"{len(alike)} of {count}" if some else count
+                why = f": {reasons.pop()}" if status is Status.WAIVED else ""
+                found.append(Line(scenario, count + why, status))
+    return found
+
+
+def _reason(line: Line) -> str:
+    """Return why an expectation was waived: what its sentence says last."""
+    return line.sentence.rpartition("waived: ")[2]

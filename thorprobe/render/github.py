@@ -5,12 +5,13 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from thorprobe.judge.ranges import ranges
 from thorprobe.record import Document, Outcome, Status, Verdict
 from thorprobe.render import expectation, markdown
 from thorprobe.render.escape import command, property_value
 from thorprobe.render.escape import markdown as escaped
 from thorprobe.render.page import page
-from thorprobe.render.table import counted, ranges
+from thorprobe.render.table import counted
 
 SUMMARY_LIMIT = 1_048_576
 """Bytes that one step may put into its summary (GitHub's documentation of workflow commands)."""
@@ -37,6 +38,8 @@ def render(document: Document) -> str:
     lines = [
         _annotation("notice", f"thorprobe {document.command}", f"{shown.device}: {shown.finding}")
     ]
+    if shown.incomplete:
+        lines.append(_annotation("warning", f"thorprobe {document.command}", shown.incomplete))
     grouped: dict[tuple[str, str, str, str], list[Outcome]] = {}
     for outcome in document.results:
         level = _LEVELS.get(outcome.status) or _LEVELS.get(outcome.verdict)
@@ -98,9 +101,3 @@ def append_summary(pages: Iterable[str]) -> list[str]:
 
 def _annotation(level: str, title: str, message: str) -> str:
     return f"::{level} title={property_value(title)}::{command(message)}"
-
-
-if __name__ == "__main__":
-    from thorprobe.render.sample import demonstrate
-
-    demonstrate(render)

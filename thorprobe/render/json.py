@@ -22,9 +22,3 @@ def render_expectations(lines: Sequence[Line]) -> str:
         for scenario, sentence, status in lines
     ]
     return json_text(msgspec.json.format(msgspec.json.encode(found), indent=2)) + "\n"
-
-
-if __name__ == "__main__":
-    from thorprobe.render.sample import demonstrate
-
-    demonstrate(render)

@@ -8,7 +8,7 @@ from thorprobe.render.escape import json_text
 
 
 def render(document: Document) -> str:
-    """Return the document as the lines of a finished store.
+    """Return the document as the lines of a store, finished if no planned launch lacks a record.
 
     The summary is left out: it follows from the outcomes. So is the header's ``plan``, which a
     document does not carry.
@@ -31,11 +31,6 @@ def render(document: Document) -> str:
         probes=len(document.results),
         wall_s=document.wall_s,
     )
-    records = (header, *document.results, footer)
+    # A footer would say that nothing is left to ask.
+    records = (header, *document.results, *(() if document.missing else (footer,)))
     return "".join(json_text(msgspec.json.encode(record)) + "\n" for record in records)
-
-
-if __name__ == "__main__":
-    from thorprobe.render.sample import demonstrate
-
-    demonstrate(render)

@@ -39,6 +39,8 @@ def render(document: Document) -> str:
     """Return a suite per footprint (sweep) or per cluster size and footprint (arms)."""
     shown = page(document)
     properties = {"device": shown.device, "finding": shown.finding, "probes": shown.closing}
+    if shown.incomplete:
+        properties["incomplete"] = shown.incomplete
     is_arms = isinstance(document.summary, ArmsSummary)
     cases = [_case(outcome, is_arms=is_arms) for outcome in document.results]
     return _suites(f"thorprobe {plain(document.command)}", cases, properties)
@@ -102,9 +104,3 @@ def _totals(name: str, cases: Sequence[Case]) -> dict[str, str]:
     totals = {counted: str(counts[element]) for element, counted in _COUNTED.items()}
     seconds = sum(case.seconds for case in cases)
     return {"name": name, "tests": str(len(cases)), **totals, "time": f"{seconds:.6f}"}
-
-
-if __name__ == "__main__":
-    from thorprobe.render.sample import demonstrate
-
-    demonstrate(render)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.judge.cause import CODE_NAMES
+from thorprobe.judge.ranges import ranges
 from thorprobe.record import ArmsSummary, Document, Outcome
 from thorprobe.render import arms, sweep, words
 from thorprobe.render.escape import plain
-from thorprobe.render.table import Table, ranges
+from thorprobe.render.table import Table
 
 _RANGE = re.compile(r"\d+-\d+")
 
@@ -17,7 +18,7 @@ _RANGE = re.compile(r"\d+-\d+")
 def legend(document: Document, tables: Iterable[Table]) -> list[tuple[str, str]]:
     """Return (word, meaning) for the headings and cells present, then for the causes named."""
     if isinstance(document.summary, ArmsSummary):
-        found = arms.meanings(document.summary, document.device)
+        found = arms.meanings(document.summary, document)
         found += _codes(document, {str(arm.code) for arm in document.summary.arms if arm.code})
         return found + _causes(_arm_causes(document.summary))
     present = {word for table in tables for word in table.words()}
@@ -27,7 +28,10 @@ def legend(document: Document, tables: Iterable[Table]) -> list[tuple[str, str]]
         found.append(("n-m", "least and greatest answer over the admissible GPC maps"))
     codes = {words.launch(outcome) for outcome in document.results}
     found += _codes(document, {code for code in codes & present if code.isdigit()})
-    return found + _causes(_sweep_causes(document.results))
+    causes = _sweep_causes(document.results)
+    if words.UNKNOWN in present:
+        causes.pop("undetermined", None)  # The word in the cell has said it.
+    return found + _causes(causes)
 
 
 def cause_sentence(key: str) -> str:
@@ -60,7 +64,7 @@ def _sweep_causes(results: Iterable[Outcome]) -> dict[str, str]:
     for outcome in results:
         if outcome.cause and not outcome.assumes:
             sizes.setdefault(outcome.cause, set()).add(outcome.spec.cluster_size)
-    told = {key: f"size {ranges(tuple(found))}" for key, found in sizes.items()}
+    told = {key: f"size {ranges(found)}" for key, found in sizes.items()}
     if sweep.NOT_ENABLED in told:
         told[sweep.NOT_ENABLED] += " without the opt-in"
     return told

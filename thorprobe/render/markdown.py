@@ -28,10 +28,13 @@ def _findings(document: Document, shown: Page) -> Iterator[str]:
     partition = f", partition {device.partition}" if device.partition else ""
     title = markdown(f"{shown.kind}: {device.name}{partition} ({document.origin.value})")
     yield f"# {title}"
+    if shown.incomplete:
+        yield f"**{markdown(shown.incomplete)}**"
     yield f"**Finding:** {markdown(shown.finding)}"
+    if shown.next_action:
+        yield f"**Next:** {markdown(shown.next_action)}"
     yield f"**Device:** {markdown(shown.device)}"
     if shown.rests_on:
-        yield "## What it rests on"
         yield _list(shown.rests_on)
     for table in shown.tables:
         yield f"## {markdown(table.title)}"
@@ -43,8 +46,10 @@ def _findings(document: Document, shown: Page) -> Iterator[str]:
 def _evidence(document: Document, shown: Page) -> Iterator[str]:
     yield "## Legend"
     yield "\n".join(f"- {code(word)}: {markdown(meaning)}" for word, meaning in shown.legend)
-    yield "## What was ruled out"
-    yield "\n".join(f"- {markdown(text)}" for text in shown.ruled_out) or "Nothing was ruled out"
+    if shown.ruled_out or document.origin is not Origin.PREDICTED:
+        yield f"## {shown.ruled_out_heading}"
+        listed = "\n".join(f"- {markdown(text)}" for text in shown.ruled_out)
+        yield listed or "Nothing was ruled out"
     if shown.settles:
         yield "## What would settle it"
         yield markdown(shown.settles)
@@ -149,9 +154,3 @@ def _table(table: Table) -> str:
 
 def _joined(blocks: Iterable[str]) -> str:
     return "\n\n".join(blocks) + "\n"
-
-
-if __name__ == "__main__":
-    from thorprobe.render.sample import demonstrate
-
-    demonstrate(render)

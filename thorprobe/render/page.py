@@ -14,22 +14,30 @@ from thorprobe.render.escape import plain
 from thorprobe.render.legend import legend
 from thorprobe.render.table import Table, counted
 
+RULED_OUT = "Ruled out"
+EXCLUDED = "Excluded by the launch itself"
+"""Heading of what cannot be the cause: of a prediction no launch has ruled out anything."""
+
 
 @dataclass(frozen=True)
 class Page:
     """What a person reads: ``device`` first (a prediction says so there), provenance last.
 
-    ``remarks`` and ``legend`` hold a label or word, and its sentence.
+    ``incomplete`` is empty where nothing planned lacks a record. ``remarks`` and ``legend`` hold a
+    label or word, and its sentence.
     """
 
     kind: str
     device: str
+    incomplete: str
     finding: str
+    next_action: str
     rests_on: tuple[tuple[str, str], ...]
     tables: tuple[Table, ...]
     remarks: tuple[tuple[str, str], ...]
     legend: tuple[tuple[str, str], ...]
     ruled_out: tuple[str, ...]
+    ruled_out_heading: str
     settles: str
     closing: str
 
@@ -39,7 +47,7 @@ def page(document: Document) -> Page:
     summary = document.summary
     if isinstance(summary, ArmsSummary):
         tables = [arms.table(summary, document.device)]
-        remarks = arms.remarks(summary)
+        remarks = arms.remarks(summary, document)
         kind = "Top-k arms"
     else:
         tables = sweep.tables(document)
@@ -50,12 +58,15 @@ def page(document: Document) -> Page:
     return Page(
         kind=kind,
         device=device_line(document),
+        incomplete=incomplete(document),
         finding=plain(summary.finding),
+        next_action=plain(summary.next_action),
         rests_on=tuple(_rests_on(document)),
         tables=tuple(tables),
         remarks=tuple(remarks),
         legend=tuple(legend(document, tables)),
         ruled_out=tuple(plain(sentence) for sentence in summary.ruled_out),
+        ruled_out_heading=EXCLUDED if document.origin is Origin.PREDICTED else RULED_OUT,
         settles=plain(summary.settles),
         closing=closing(document),
     )
@@ -75,8 +86,17 @@ def device_line(document: Document) -> str:
     return f"{device}{busy}, {document.origin.value}"
 
 
+def incomplete(document: Document) -> str:
+    """Return how many planned launches have no record, empty where none is missing."""
+    if document.missing < 1:
+        return ""
+    many = counted(document.missing, "planned launch", "planned launches")
+    have = "has" if document.missing == 1 else "have"
+    return f"INCOMPLETE: {many} {have} no record; `--resume FILE` goes on"
+
+
 def closing(document: Document) -> str:
-    """Return the number of probes, those that did not pass by status, and the wall time."""
+    """Return the number of probes, those that did not pass by status, and the time if known."""
     statuses = Counter(outcome.status for outcome in document.results)
     asked = document.summary.probes or len(document.results)
     bad = [
@@ -85,7 +105,9 @@ def closing(document: Document) -> str:
         if status is not Status.PASS and statuses[status]
     ]
     counts = f" ({', '.join(bad)})" if bad else ""
-    return f"{counted(asked, 'probe')}{counts} in {document.wall_s:.2f} s"
+    # Of a run in several parts the time is not known, and recorded as 0.
+    took = f" in {document.wall_s:.2f} s" if document.wall_s else ""
+    return f"{counted(asked, 'probe')}{counts}{took}"
 
 
 def utc(text: str) -> str:
@@ -111,19 +133,16 @@ def _device(device: Device) -> str:
 
 
 def _rests_on(document: Document) -> list[tuple[str, str]]:
-    device, summary = document.device, document.summary
-    found = [("Rests on", plain(device.basis))] if device.basis else []
+    device = document.device
+    found = []
+    if isinstance(document.summary, ArmsSummary):
+        found.append(("Kernel", arms.KERNEL))
+    if device.basis:
+        found.append(("Rests on", plain(device.basis)))
     if document.origin is Origin.RECORDED:
         sources = sorted({plain(outcome.source) for outcome in document.results if outcome.source})
         found += [("Recorded in", source) for source in sources]
-    answers: dict[str, str] = {}
-    if not isinstance(summary, ArmsSummary):
-        if document.origin is Origin.PREDICTED:
-            found.append(("Layout alone", sweep.kernel_sentences(summary.kernels)))
-        answers = {u.claim.id: sweep.kernel_sentences(u.kernels) for u in summary.under_claims}
     for claim in device.claims:
         statement = plain(f"{claim.statement} (source: {claim.source})")
         found.append((f"Claim {plain(claim.id)}", statement))
-        if claim.id in answers:
-            found.append(("With that claim", answers[claim.id]))
     return found

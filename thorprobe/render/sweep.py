@@ -4,18 +4,18 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from thorprobe.judge.ranges import ranges
 from thorprobe.record import (
     Document,
     Footprint,
     GpcMap,
-    KernelSummary,
     LaunchSpec,
     Outcome,
     SweepSummary,
 )
 from thorprobe.render import words
 from thorprobe.render.escape import plain
-from thorprobe.render.table import Column, Table, ranges
+from thorprobe.render.table import Column, Table
 
 PARTS = ("pot", "act", "run")
 """Names of the three words of a cell."""
@@ -27,7 +27,7 @@ PART_MEANINGS = {
 }
 
 NOT_ENABLED = "non-portable-not-enabled"
-"""Cause of every size above 8 without the opt-in; one line says it instead of eight rows."""
+"""Cause of a size above 8 without the opt-in; one line says it instead of eight rows."""
 
 Key = tuple[int, bool]
 """Cluster size and whether the non-portable opt-in was set."""
@@ -91,7 +91,7 @@ def without_opt_in(document: Document) -> str:
     if not _opted(base):
         return ""
     hidden = [key for key in _keys(base) if not key[1] and key not in _shown(base)]
-    refused = [size for size, _ in hidden if _not_enabled(base, size)]
+    refused = [size for size, _ in hidden if any(_not_enabled(grid, size) for grid in base)]
     same = [size for size, _ in hidden if size not in refused]
     parts = []
     if same:
@@ -99,17 +99,11 @@ def without_opt_in(document: Document) -> str:
         known = f" (potential {', '.join(potentials)})" if words.UNKNOWN not in potentials else ""
         parts.append(f"{ranges(same)} answer the same{known}")
     if refused:
-        codes = sorted({words.launch(g.cells.get((s, False))) for g in base for s in refused})
-        parts.append(f"{ranges(refused)} refused: {', '.join(codes)}, {NOT_ENABLED}")
+        off = [(grid, size) for grid in base for size in refused if _not_enabled(grid, size)]
+        codes = sorted({words.launch(grid.cells.get((size, False))) for grid, size in off})
+        rest = ", or answer the same" if len(off) < len(base) * len(refused) else ""
+        parts.append(f"{ranges(refused)} refused: {', '.join(codes)}, {NOT_ENABLED}{rest}")
     return "; ".join(parts)
-
-
-def kernel_sentences(kernels: Mapping[str, KernelSummary]) -> str:
-    """Return what each kernel launches and is refused, equal kernels told together."""
-    told: dict[str, list[str]] = {}
-    for name in sorted(kernels, key=lambda name: (name != "trivial", name)):
-        told.setdefault(_kernel_sentence(kernels[name]), []).append(plain(name))
-    return "; ".join(f"{' and '.join(names)}: {sentence}" for sentence, names in told.items())
 
 
 def gpc_map(summary: SweepSummary) -> str:
@@ -120,26 +114,13 @@ def gpc_map(summary: SweepSummary) -> str:
         for name, groups in (("measured", found.measured), ("solved", found.solved))
         if groups is not None
     ]
-    if found.admissible is not None:
+    if found.admissible == 1 and not summary.under_claims:
+        parts.append("that of the profile")
+    elif found.admissible is not None:
         counts = [f"{found.admissible} admissible by the layout"]
         counts += [f"{u.admissible} with {plain(u.claim.id)}" for u in summary.under_claims]
         parts.append(", ".join(counts))
     return "; ".join(parts) or "unknown"
-
-
-def _kernel_sentence(summary: KernelSummary) -> str:
-    by_cause: dict[str, list[int]] = {}
-    for size, refusal in summary.refused.items():
-        code = "" if refusal.code is None else f"{refusal.code} "
-        if size.isdecimal():
-            by_cause.setdefault(plain(f"{code}{refusal.cause}"), []).append(int(size))
-    parts = [f"launches {ranges(summary.launches) or 'nothing'}"]
-    parts += [f"{ranges(sizes)} refused ({cause})" for cause, sizes in sorted(by_cause.items())]
-    if summary.wrong:
-        parts.append(f"{ranges(summary.wrong)} wrong")
-    if summary.undetermined:
-        parts.append(f"{ranges(summary.undetermined)} undetermined")
-    return ", ".join(parts)
 
 
 def _variant(spec: LaunchSpec) -> str:
@@ -163,22 +144,27 @@ def _keys(columns: list[Grid]) -> list[Key]:
 
 
 def _shown(columns: list[Grid]) -> list[Key]:
-    """Return the rows that say something: without the opt-in only what one line cannot."""
+    """Return the rows that say something: without the opt-in only what one line cannot.
+
+    That is a row in which some column answers otherwise than with the opt-in, for another reason
+    than that it is missing.
+    """
     opted = _opted(columns)
     return [
         key
         for key in _keys(columns)
-        if key[1] == opted or not (_same(columns, key[0]) or _not_enabled(columns, key[0]))
+        if key[1] == opted
+        or not all(_same(grid, key[0]) or _not_enabled(grid, key[0]) for grid in columns)
     ]
 
 
-def _same(columns: list[Grid], size: int) -> bool:
-    return all(_cell(grid, (size, False))[1:] == _cell(grid, (size, True))[1:] for grid in columns)
+def _same(grid: Grid, size: int) -> bool:
+    return _cell(grid, (size, False))[1:] == _cell(grid, (size, True))[1:]
 
 
-def _not_enabled(columns: list[Grid], size: int) -> bool:
-    off = [grid.cells[size, False] for grid in columns if (size, False) in grid.cells]
-    return all(outcome.cause == NOT_ENABLED for outcome in off)
+def _not_enabled(grid: Grid, size: int) -> bool:
+    outcome = grid.cells.get((size, False))
+    return outcome is not None and outcome.cause == NOT_ENABLED
 
 
 def _differ(base: list[Grid], under: list[Grid], key: Key) -> bool:

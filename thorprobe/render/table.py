@@ -46,17 +46,6 @@ class Table:
         )
 
 
-def ranges(sizes: tuple[int, ...] | list[int]) -> str:
-    """Return whole numbers as text: (1, 2, 3, 8) gives ``1-3, 8``."""
-    runs: list[list[int]] = []
-    for size in sorted(set(sizes)):
-        if runs and size == runs[-1][1] + 1:
-            runs[-1][1] = size
-        else:
-            runs.append([size, size])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
 def counted(number: int, noun: str, several: str = "") -> str:
     """Return ``1 probe`` or ``2 probes``; ``several`` where the plural is not formed with an s."""
     return f"{number} {noun if number == 1 else several or noun + 's'}"

@@ -12,7 +12,7 @@ from rich.text import Text
 from thorprobe.record import Document, Status
 from thorprobe.render import words
 from thorprobe.render.escape import plain
-from thorprobe.render.expectation import Line, tally
+from thorprobe.render.expectation import Line, in_order, tally
 from thorprobe.render.page import Page, page
 from thorprobe.render.table import Table
 
@@ -51,8 +51,11 @@ def show(document: Document, console: Console) -> None:
 def _print_document(document: Document, console: Console) -> None:
     shown = page(document)
     console.print(Text(shown.device, style="bold"))
+    if shown.incomplete:
+        console.print(Text(shown.incomplete, style="yellow"))
     console.print(Text(shown.finding))
-    _pairs(console, shown.rests_on)
+    following = (("Next", shown.next_action),) if shown.next_action else ()
+    _pairs(console, (*following, *shown.rests_on))
     for table in shown.tables:
         for part in _fitting(table, console.width):
             console.print()
@@ -63,24 +66,27 @@ def _print_document(document: Document, console: Console) -> None:
     _closing(console, shown)
 
 
-def render_expectations(lines: Sequence[Line], width: int = WIDTH) -> str:
-    """Return one line per expectation and their count, as uncoloured text."""
+def render_expectations(lines: Sequence[Line], width: int = WIDTH, *, verbose: bool = False) -> str:
+    """Return what ``show_expectations`` prints, as uncoloured text."""
     stream = StringIO()
-    _print_expectations(lines, _plain_console(stream, width))
+    _print_expectations(lines, _plain_console(stream, width), verbose=verbose)
     return _trimmed(stream)
 
 
-def show_expectations(lines: Sequence[Line], console: Console) -> None:
-    """Print one line per expectation (status, scenario, sentence), then how many of each."""
+def show_expectations(lines: Sequence[Line], console: Console, *, verbose: bool = False) -> None:
+    """Print what fails first, then a line per scenario that passes or is waived, then the count.
+
+    ``verbose`` prints each expectation that holds, or is waived, as well.
+    """
     if console.is_terminal:
-        _print_expectations(lines, console)
+        _print_expectations(lines, console, verbose=verbose)
     else:
-        console.file.write(render_expectations(lines, console.width))
+        console.file.write(render_expectations(lines, console.width, verbose=verbose))
 
 
-def _print_expectations(lines: Sequence[Line], console: Console) -> None:
+def _print_expectations(lines: Sequence[Line], console: Console, *, verbose: bool) -> None:
     grid = Layout.grid(padding=(0, _GAP, 0, 0))
-    for scenario, sentence, status in lines:
+    for scenario, sentence, status in in_order(lines, verbose=verbose):
         word = _styled(Status(status).value)
         grid.add_row(word, Text(plain(scenario)), Text(plain(sentence)))
     if lines:
@@ -91,7 +97,7 @@ def _print_expectations(lines: Sequence[Line], console: Console) -> None:
 def _closing(console: Console, shown: Page) -> None:
     if shown.ruled_out:
         console.print()
-        console.print(Text("Ruled out"))
+        console.print(Text(shown.ruled_out_heading))
         grid = Layout.grid(padding=(0, 1, 0, 0))
         for sentence in shown.ruled_out:
             grid.add_row(Text("-"), Text(sentence))
@@ -192,9 +198,3 @@ def _plain_console(stream: TextIO, width: int) -> Console:
 
 def _trimmed(stream: StringIO) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
-
-
-if __name__ == "__main__":
-    from thorprobe.render.sample import demonstrate
-
-    demonstrate(render)

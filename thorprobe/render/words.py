@@ -24,9 +24,9 @@ MEANINGS = {
     REFUSED: "refused; no code was recorded",
     WRONG: "launched, but the cluster it saw or the result it gave is wrong",
     FAULT: "launched, then failed in the kernel",
-    HANG: "did not finish before its deadline",
+    HANG: "the launch did not finish before its deadline",
     WAIVED: "waived: cannot apply here",
-    ERROR: "the probe itself failed",
+    ERROR: "the probe itself failed or was lost: nothing is known of the launch",
     UNKNOWN: "undetermined: the facts at hand do not decide it",
     NOT_ASKED: "not asked, or no answer",
     QUERY_REFUSED: "the query itself was refused",
@@ -39,7 +39,7 @@ _BY_VERDICT = {
     Verdict.HANGS: HANG,
     Verdict.UNDETERMINED: UNKNOWN,
 }
-_BY_STATUS = {Status.WAIVED: WAIVED, Status.TIMEOUT: HANG, Status.PASS: NOT_ASKED}
+_BY_STATUS = {Status.WAIVED: WAIVED, Status.PASS: NOT_ASKED}
 
 
 def potential(outcome: Outcome | None) -> str:

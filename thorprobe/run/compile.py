@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -67,6 +68,11 @@ def source(kernel: str) -> Source:
     Raises UsageError for an unknown kernel and ThorprobeError where its file is missing.
     """
     return _read(_known(kernel).file)
+
+
+def hashes(names: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of each kernel's source, keyed by its file."""
+    return {f"kernels/{_known(n).file}": source(n).sha256 for n in sorted(set(names))}
 
 
 def compile_options(compiled_cluster: int = 0) -> tuple[str, ...]:

@@ -50,17 +50,21 @@ class DriverLog:
     """The driver's own sentences, read from the file that CUDA_LOG_FILE names.
 
     The driver opens that file when it is loaded, so the variable is set before the worker starts.
+    Silence is evidence only of a driver that is known to write: one misuse without consequence is
+    provoked first, and a driver that does not log it counts as one without a log.
     """
 
     def __init__(self) -> None:
-        """Open the file; a driver without the feature leaves it empty or missing."""
+        """Provoke a sentence, and see whether the driver wrote anything."""
         self._path = Path(os.environ.get("CUDA_LOG_FILE", ""))
         self._offset = 0
-        self.readable = self._path.is_file()
+        # No driver is of CUDA 99; this look-up is refused and logged (driver 580, 2026-11-30).
+        driver.cuGetProcAddress(b"cuInit", 99_000, 0)
+        self._writes = self._path.is_file() and self._path.stat().st_size > 0
 
     def take(self) -> tuple[str, ...] | None:
         """Return the sentences since the last call, noise removed; None without a log."""
-        if not self._path.is_file():
+        if not self._writes:
             return None
         with self._path.open("rb") as file:
             file.seek(self._offset)
@@ -83,8 +87,8 @@ class Context:
         count = require("cuDeviceGetCount", driver.cuDeviceGetCount())
         if ordinal >= count:
             raise CouldNotProbeError(
-                f"`--device {ordinal}` was asked for, but there are {count} CUDA devices, "
-                f"numbered from 0",
+                f"device {ordinal} cannot be measured: the devices here are "
+                f"{', '.join(map(str, range(count))) or 'none'}",
                 "`thorprobe doctor` lists them",
             )
         self.handle = require("cuDeviceGet", driver.cuDeviceGet(ordinal))

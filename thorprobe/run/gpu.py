@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,10 +26,14 @@ from thorprobe.record import Device, LaunchSpec, Observed, Origin, Outcome, Stat
 from thorprobe.run import wire
 
 DEADLINE_S = 10.0
-_PATIENCE = {"start": 90.0, "compile": 180.0, "check": 120.0, "input": 120.0}
-# Seconds for stages that are slow without being stuck: first imports, NVRTC, torch.
+_PATIENCE = {"start": 90.0, "compile": 180.0, "check": 120.0, "input": 120.0, "time": 60.0}
+# Seconds for stages that are slow without being stuck: first imports, NVRTC, torch, many launches.
 _SILENCE_S = 15.0
-_MAX_STARTS_IN_A_ROW = 3
+_KILL_S = 5.0
+_ASLEEP_S = 2.0
+# A wait that ends so much later than asked means that this process was stopped, not the worker.
+_MAX_LOST_IN_A_ROW = 4
+# More is no bad launch but a bad device, and each costs a deadline.
 
 
 def driver_present() -> bool:
@@ -47,7 +52,6 @@ class _Worker:
     """One worker process and the thread that listens to it."""
 
     def __init__(self, command: Sequence[str], setup: wire.Setup, log_file: Path) -> None:
-        log_file.touch()
         environment = os.environ | {
             "CUDA_LOG_FILE": str(log_file),
             "PYTHONPATH": os.pathsep.join(
@@ -89,9 +93,23 @@ class _Worker:
         threading.Thread(target=write, daemon=True).start()
 
     def kill(self) -> int:
-        """End the process and return its exit status."""
+        """End the process and return its exit status, -9 where it does not end in time.
+
+        A process that sits in the driver can outlive its kill for long; nobody waits for it.
+        """
         self.process.kill()
-        return self.process.wait()
+        try:
+            return self.process.wait(timeout=_KILL_S)
+        except subprocess.TimeoutExpired:
+            return -9
+
+
+class _Reply(NamedTuple):
+    """What became of one launch: its record, and whether it cost the worker or was not made."""
+
+    outcome: Outcome
+    lost: bool = False
+    untried: bool = False
 
 
 class GpuAnswerer:
@@ -118,7 +136,7 @@ class GpuAnswerer:
         self._command = tuple(command) or (sys.executable, "-m", "thorprobe.run.worker")
         if not command and not driver_present():
             raise CouldNotProbeError(
-                f"`--device {ordinal}` was asked for, but there is no CUDA driver on this machine",
+                f"device {ordinal} cannot be measured: there is no CUDA driver on this machine",
                 "`--profile thor` answers from a model of the device; `thorprobe doctor` says "
                 "what is missing",
             )
@@ -169,76 +187,87 @@ class GpuAnswerer:
         self._folder.cleanup()
 
     def ask(self, specs: Sequence[LaunchSpec]) -> Iterator[Outcome]:
-        """Measure each launch in order; every spec gets exactly one outcome."""
-        self._record_inputs(specs)
+        """Measure each launch in order; every spec gets exactly one outcome.
+
+        A launch that met a context which was finished before it is made again, in a new worker.
+
+        Raises CouldNotProbeError where one worker after another is lost.
+        """
         waiting = list(specs)
-        barren = 0
+        lost = 0
+        again: set[str] = set()
         while waiting:
             if self._worker is None:
-                barren += 1
-                if barren > _MAX_STARTS_IN_A_ROW:
-                    raise CouldNotProbeError(
-                        f"{_MAX_STARTS_IN_A_ROW} workers in a row ended without an answer",
-                        "`thorprobe doctor` says whether the device still answers",
-                    )
                 self._start()
             worker = self._worker
             if worker is None:
                 return
             worker.send([wire.Ask(spec=spec) for spec in waiting])
             while waiting and self._worker is not None:
-                outcome = self._next(worker, waiting[0])
+                spec = waiting[0]
+                reply = self._next(worker, spec)
+                lost = lost + 1 if reply.lost else 0
+                if reply.untried and spec.id not in again:
+                    again.add(spec.id)
+                    continue
                 waiting.pop(0)
-                barren = 0
-                yield outcome
+                yield reply.outcome
+                if lost >= _MAX_LOST_IN_A_ROW:
+                    raise CouldNotProbeError(
+                        f"{lost} workers in a row were lost, the last one: {reply.outcome.note}",
+                        "what was measured before is kept; `thorprobe doctor` says whether the "
+                        "device still answers",
+                    )
 
-    def _record_inputs(self, specs: Sequence[LaunchSpec]) -> None:
-        from thorprobe.run import compile as kernels
-
-        for kernel in sorted({spec.kernel for spec in specs}):
-            self.inputs[f"kernels/{kernel}.cu"] = kernels.source(kernel).sha256
-
-    def _next(self, worker: _Worker, spec: LaunchSpec) -> Outcome:
+    def _next(self, worker: _Worker, spec: LaunchSpec) -> _Reply:
         """Return the worker's answer to the first waiting launch, or what became of the worker."""
         stage = "idle"
         progressed = heard = time.monotonic()
         while True:
             patience = _PATIENCE.get(stage, self._deadline_s)
             now = time.monotonic()
-            limit = min(progressed + patience, heard + max(_SILENCE_S, self._deadline_s))
+            silence = max(_SILENCE_S, self._deadline_s)
+            wait = max(min(progressed + patience, heard + silence) - now, 0.001)
             try:
-                message = worker.messages.get(timeout=max(limit - now, 0.001))
+                message = worker.messages.get(timeout=wait)
             except queue.Empty:
-                silent = time.monotonic() - heard >= _SILENCE_S
+                if time.monotonic() - now > wait + _ASLEEP_S:
+                    progressed = heard = time.monotonic()
+                    continue
+                silent = time.monotonic() - heard >= silence
                 self._stop()
                 waited = time.monotonic() - progressed
                 reason = "its heartbeat stopped" if silent else f"no answer within {waited:.1f} s"
-                return _lost(
-                    spec,
-                    Status.TIMEOUT,
-                    f"{reason} in stage `{stage}`; the worker was killed and replaced",
-                )
+                note = f"{reason} in stage `{stage}`; the worker was killed and replaced"
+                return _lost(spec, Status.TIMEOUT, "start" if silent else stage, note)
             heard = time.monotonic()
             if isinstance(message, wire.Answer):
                 if message.compiler:
                     self.software["compiler"] = message.compiler
                 if message.poisoned:
                     self._stop()
-                return message.outcome
+                return _Reply(message.outcome, untried=message.untried)
             if isinstance(message, wire.Beat):
                 if message.stage != stage:
                     stage, progressed = message.stage, heard
-            else:
-                status = self._stop()
-                return _lost(
-                    spec,
-                    Status.ERROR,
-                    f"the worker ended with status {status} in stage `{stage}`; it was replaced",
-                )
+                continue
+            status = self._stop()
+            said = f": {message.sentence}" if isinstance(message, wire.Failed) else ""
+            note = (
+                f"the worker ended with status {status} in stage `{stage}`{said}; it was replaced"
+            )
+            return _lost(spec, Status.ERROR, stage, note)
 
 
-def _lost(spec: LaunchSpec, status: Status, note: str) -> Outcome:
+def _lost(spec: LaunchSpec, status: Status, stage: str, note: str) -> _Reply:
     """Return the record of a launch whose worker did not live to answer."""
-    return Outcome(
-        id=spec.id, spec=spec, status=status, origin=Origin.MEASURED, observed=Observed(), note=note
+    outcome = Outcome(
+        id=spec.id,
+        spec=spec,
+        status=status,
+        origin=Origin.MEASURED,
+        observed=Observed(),
+        note=note,
+        stage=stage,
     )
+    return _Reply(outcome, lost=True)

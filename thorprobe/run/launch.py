@@ -27,8 +27,15 @@ Stage = Callable[[str], None]
 class Launch:
     """One launch of one function, with everything the driver answered about it."""
 
-    def __init__(self, spec: LaunchSpec, function: Any, stream: Any, stage: Stage) -> None:
-        """Remember what to launch; ``stage`` is told what is being done, for the heartbeat."""
+    def __init__(
+        self, spec: LaunchSpec, function: Any, stream: Any, stage: Stage, default_smem: int
+    ) -> None:
+        """Remember what to launch.
+
+        ``stage`` is told what is being done, for the heartbeat. ``default_smem`` is the function's
+        own limit of dynamic shared memory in bytes, as it was when it was loaded.
+        """
+        self._default_smem = default_smem
         self._spec = spec
         self._function = function
         self._stream = stream
@@ -77,7 +84,9 @@ class Launch:
         spec = self._spec
         # A function keeps its attributes from the probe before, so both are always set.
         wanted = {
-            "MAX_DYNAMIC_SHARED_SIZE_BYTES": spec.dynamic_smem if spec.smem_opt_in else 0,
+            "MAX_DYNAMIC_SHARED_SIZE_BYTES": (
+                spec.dynamic_smem if spec.smem_opt_in else self._default_smem
+            ),
             "NON_PORTABLE_CLUSTER_SIZE_ALLOWED": int(spec.non_portable),
         }
         for name, value in wanted.items():
@@ -135,9 +144,10 @@ class Launch:
             )
         )
         end_code, graph = self._note("cuStreamEndCapture", driver.cuStreamEndCapture(self._stream))
-        code = code or end_code
-        if code:
-            return code, None
+        if code or end_code:
+            if not end_code:
+                driver.cuGraphDestroy(graph)
+            return code or end_code, None
         code, executable = self._note("cuGraphInstantiate", driver.cuGraphInstantiate(graph, 0))
         driver.cuGraphDestroy(graph)
         return code, None if code else executable
@@ -162,23 +172,26 @@ class Launch:
         code, executable = self._capture(config, self._spec.repeats)
         if code:
             return None
-        events = [answer(driver.cuEventCreate(0)) for _ in range(2)]
-        first, last = (event for _, event in events)
-        times = []
-        for replay in range(_WARM_UPS + _REPLAYS):
-            driver.cuEventRecord(first, self._stream)
-            driver.cuGraphLaunch(executable, self._stream)
-            driver.cuEventRecord(last, self._stream)
-            failed, _ = answer(driver.cuEventSynchronize(last))
-            code, milliseconds = answer(driver.cuEventElapsedTime(first, last))
-            if failed or code:
-                return None
-            if replay >= _WARM_UPS:
-                times.append(milliseconds * 1e3 / self._spec.repeats)
-        for event in (first, last):
-            driver.cuEventDestroy(event)
-        driver.cuGraphExecDestroy(executable)
-        return statistics.median(times), max(times) - min(times)
+        events = [answer(driver.cuEventCreate(0))[1] for _ in range(2)]
+        try:
+            times = [self._replay(executable, *events) for _ in range(_WARM_UPS + _REPLAYS)]
+        finally:
+            for event in events:
+                driver.cuEventDestroy(event)
+            driver.cuGraphExecDestroy(executable)
+        measured = [t for t in times[_WARM_UPS:] if t is not None]
+        if len(measured) < _REPLAYS:
+            return None
+        return statistics.median(measured), max(measured) - min(measured)
+
+    def _replay(self, executable: Any, first: Any, last: Any) -> float | None:
+        """Return the microseconds a launch took in one replay, None where it failed."""
+        driver.cuEventRecord(first, self._stream)
+        driver.cuGraphLaunch(executable, self._stream)
+        driver.cuEventRecord(last, self._stream)
+        failed, _ = answer(driver.cuEventSynchronize(last))
+        code, milliseconds = answer(driver.cuEventElapsedTime(first, last))
+        return None if failed or code else milliseconds * 1e3 / self._spec.repeats
 
 
 _CACHE: dict[int, tuple[str, str]] = {}

@@ -79,7 +79,7 @@ class ModelAnswerer:
             cubin = kernels.compile_cubin(kernel, self.profile.target, compiled_cluster)
             self._facts[key] = read_facts(cubin, kernels.KERNELS[kernel].function)
             self.software["nvrtc"] = kernels.nvrtc_version()
-            self.inputs[kernel] = kernels.source(kernel).sha256
+            self.inputs |= kernels.hashes([kernel])
         return self._facts[key]
 
     def _same_partition(self, spec: LaunchSpec) -> None:

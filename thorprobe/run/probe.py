@@ -19,7 +19,9 @@ from thorprobe.run.launch import Launch, Parameters, pointers_and_words
 
 _MAGIC = 0x7470_726F
 _HEAD_WORDS = 4096
-# kernels/topk.cu keeps two arrays of 2,048 words before the stage.
+_ONE_CTA_LENGTH = 16_384
+# kernels/topk.cu keeps two arrays of 2,048 words before the stage, and gives rows up to that length
+# to one CTA.
 _HANG_LIMIT_NS = 20_000_000_000
 
 Stage = Callable[[str], None]
@@ -72,6 +74,7 @@ class Prober:
         self._oracle: inputs.Oracle | None = None
         self._stage = stage
         self._functions: dict[tuple[str, int], Any] = {}
+        self._default_smem: dict[tuple[str, int], int] = {}
         self._keep: list[Any] = []
         self._memory = Memory()
         self._uploaded: Workload | None = None
@@ -80,6 +83,8 @@ class Prober:
         self.compiler = ""
         self.dead = False
         """True once a sticky error has finished the context."""
+        self.untried = False
+        """True where it was finished before the last probe, which was therefore not made."""
 
     def function(self, kernel: str, compiled_cluster: int) -> Any:
         """Compile a kernel (CuPy's RawModule, or NVRTC where CuPy is missing) and load it."""
@@ -100,6 +105,10 @@ class Prober:
                 self._keep.append(module)
                 handle = int(module.get_function(name).kernel.ptr)
                 self._functions[key] = driver.CUfunction(handle)
+            which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._default_smem[key] = require(
+                "cuFuncGetAttribute", driver.cuFuncGetAttribute(which, self._functions[key])
+            )
         return self._functions[key]
 
     def _load_cubin(self, kernel: str, compiled_cluster: int, name: str) -> Any:
@@ -131,9 +140,10 @@ class Prober:
     def _answer(self, spec: LaunchSpec) -> Outcome:
         function = self.function(spec.kernel, spec.compiled_cluster)
         stream = self._context.stream
-        launch = Launch(spec, function, stream, self._stage)
+        default_smem = self._default_smem[spec.kernel, spec.compiled_cluster]
+        launch = Launch(spec, function, stream, self._stage, default_smem)
         if launch.prior_error():
-            self.dead = True
+            self.dead = self.untried = True
             note = "the context was already dead before this probe"
             return _outcome(spec, Status.ERROR, calls=launch.calls, note=note)
         launch.parameters = self._parameters(spec)
@@ -149,6 +159,11 @@ class Prober:
             wrong = observed.verified is False or (observed.check and observed.check.wrong_rows)
             status = Status.FAIL if wrong else Status.PASS
             timed = launch.time() if spec.repeats and not wrong else None
+            if spec.repeats and not wrong and not timed:
+                late, _ = answer(driver.cuCtxSynchronize())
+                observed = msgspec.structs.replace(observed, sync_code=late)
+                status, self.dead = (Status.ERROR if late else status), bool(late)
+                note = "it launched once, and timing it by graph replays failed"
             if timed:
                 observed = msgspec.structs.replace(
                     observed, time_us=round(timed[0], 3), time_spread_us=round(timed[1], 3)
@@ -163,7 +178,12 @@ class Prober:
             if work is None:
                 message = "a top-k launch needs a workload"
                 raise ThorprobeError(message)
+            if spec.dynamic_smem < _HEAD_WORDS * 4:
+                raise ThorprobeError(
+                    f"a top-k launch needs {_HEAD_WORDS * 4:,} B of dynamic shared memory at least"
+                )
             if work != self._uploaded:
+                self._uploaded = None
                 self._made = inputs.scores(work)
                 self._memory.put("scores", self._made)
                 lengths = np.full(work.rows, work.length, dtype=np.int32)
@@ -204,11 +224,25 @@ class Prober:
             self._oracle = inputs.oracle(self._oracle_name)
         check = inputs.check(work, self._made, chosen, self._oracle)
         seen, ranks_right = _cluster(report[:, :, 0], report[:, :, 1], spec)
-        verified = ranks_right and check.wrong_rows == 0
-        return (
-            msgspec.structs.replace(observed, cluster_seen=seen, verified=verified, check=check),
-            check.detail,
+        length = min(work.length, work.stride)
+        path = 1 if length <= work.k else 2 if length <= _ONE_CTA_LENGTH else 3
+        wrong = [
+            text
+            for text, good in (
+                (f"the cluster size seen is {seen}", seen == spec.cluster_size),
+                ("the ranks are not those of one cluster", ranks_right),
+                (
+                    "a CTA took another path than its row length asks for",
+                    (report[:, :, 3] == path).all(),
+                ),
+                (check.detail, check.wrong_rows == 0),
+            )
+            if not good
+        ]
+        observed = msgspec.structs.replace(
+            observed, cluster_seen=seen, verified=not wrong, check=check
         )
+        return observed, "; ".join(wrong)
 
     def _read_trivial(self, spec: LaunchSpec, observed: Observed) -> tuple[Observed, str]:
         clusters, size = spec.grid[0], spec.grid[1]

@@ -177,7 +177,12 @@ class Profile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             known.append("no published layout")
         if layout.groups_may_split is None or layout.groups_may_split.value:
             known.append("a GPC possibly exposed as several groups")
-        return f"{', '.join(known)}; TPCs of {layout.sms_per_tpc.value} SMs"
+        known.append(f"TPCs of {layout.sms_per_tpc.value} SMs")
+        cap = self.limits.max_cluster_ctas_per_sm
+        if cap.origin is Origin.RECORDED:  # Of another device, which the source names.
+            source = self.sources[cap.source]
+            known.append(f"CTAs per SM in clusters capped at {cap.value}, {source}")
+        return "; ".join(known)
 
     def _partition(self, text: str) -> PartitionMap:
         wanted = str(partitions.parse(text) or "")

@@ -16,12 +16,11 @@ class ReplayAnswerer:
     A launch that the recording does not hold is waived, never guessed.
     """
 
-    origin = Origin.RECORDED
-
     def __init__(self, path: Path) -> None:
         """Read the store. Raises UsageError for a bad one."""
         recording = read(path)
         self.header = recording.header
+        self.origin = _replayed(recording.header.origin)
         self.device = recording.header.device
         self.software = dict(recording.header.software)
         self.inputs = dict(recording.header.inputs)
@@ -29,6 +28,10 @@ class ReplayAnswerer:
         self._by_spec: dict[str, list[Outcome]] = {}
         for outcome in recording.outcomes:
             self._by_spec.setdefault(outcome.spec.id, []).append(outcome)
+
+    def holds(self, specs: Sequence[LaunchSpec]) -> bool:
+        """Say whether the recording has an outcome of every one of these launches."""
+        return all(spec.id in self._by_spec for spec in specs)
 
     def ask(self, specs: Sequence[LaunchSpec]) -> Iterator[Outcome]:
         """Return what the recording holds of each launch."""

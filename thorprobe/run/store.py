@@ -9,12 +9,15 @@ killed; it is dropped, and nothing else is.
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from thorprobe.errors import StoreError, UsageError
 from thorprobe.record import SCHEMA_NAME, SCHEMA_VERSION, Footer, Header, Outcome, Record
+
+if TYPE_CHECKING:
+    from io import RawIOBase
 
 MAX_BYTES = 256 * 2**20
 MAX_LINE = 4 * 2**20
@@ -116,15 +119,21 @@ class Store:
         self.path = path
         try:
             if kept is None:
+                if path.is_dir():
+                    raise UsageError(
+                        f"`--store {path}` was asked for, but that is a folder",
+                        f"name a file in it, such as `--store {path / 'run.jsonl'}`",
+                    )
                 if path.exists() and path.stat().st_size:
                     raise UsageError(
                         f"`--store {path}` was asked for, but that file exists already",
                         f"`--resume {path}` goes on with it; or choose another name",
                     )
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._file: BinaryIO = path.open("wb")
+                # Unbuffered: closing a buffered file writes once more what a full disk refused.
+                self._file: RawIOBase = path.open("wb", buffering=0)
             else:
-                self._file = path.open("r+b")
+                self._file = path.open("r+b", buffering=0)
                 self._file.truncate(kept.complete_bytes)
                 self._file.seek(0, os.SEEK_END)
         except OSError as error:
@@ -137,9 +146,10 @@ class Store:
 
     def write(self, record: Header | Outcome | Footer) -> None:
         """Append one record and hand it to the operating system."""
+        left = memoryview(_encoder.encode(record) + b"\n")
         try:
-            self._file.write(_encoder.encode(record) + b"\n")
-            self._file.flush()
+            while left:  # A write may be short where the disk is about to be full.
+                left = left[self._file.write(left) or 0 :]
         except OSError as error:
             raise StoreError(
                 f"`{self.path}` cannot be written any further: {_reason(error)}",

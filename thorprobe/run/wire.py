@@ -41,10 +41,15 @@ class Beat(Record, tag="beat", frozen=True, kw_only=True):
 
 
 class Answer(Record, tag="answer", frozen=True, kw_only=True):
-    """One launch answered. ``poisoned`` means that the context is finished (a sticky error)."""
+    """One launch answered.
+
+    ``poisoned`` means that the context is finished (a sticky error), and ``untried`` that it was
+    finished before this launch, which was therefore not made.
+    """
 
     outcome: Outcome
     poisoned: bool
+    untried: bool = False
     compiler: str
 
 

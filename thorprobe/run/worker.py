@@ -62,8 +62,8 @@ def _work(line: _Line, messages: Any) -> None:
     from thorprobe.run import context as contexts
     from thorprobe.run.probe import Prober
 
-    log = contexts.DriverLog()
     context = contexts.Context(setup.ordinal, setup.partition)
+    log = contexts.DriverLog()
     version = contexts.driver_version()
     others = contexts.other_processes(setup.ordinal)
     software = _software(version)
@@ -74,7 +74,14 @@ def _work(line: _Line, messages: Any) -> None:
         if not isinstance(message, wire.Ask):
             continue
         outcome = prober.answer(message.spec)
-        line.send(wire.Answer(outcome=outcome, poisoned=prober.dead, compiler=prober.compiler))
+        line.send(
+            wire.Answer(
+                outcome=outcome,
+                poisoned=prober.dead,
+                untried=prober.untried,
+                compiler=prober.compiler,
+            )
+        )
         line.stage("idle")
         if prober.dead:
             return

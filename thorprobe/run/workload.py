@@ -27,6 +27,10 @@ def _base(rows: int, stride: int, distribution: str, seed: int) -> Floats:
         return rng.integers(0, 10, (rows, stride)).astype(np.float32)
     if distribution == "all-equal":
         return np.full((rows, stride), 0.5, dtype=np.float32)
+    if distribution == "masked":
+        made = rng.standard_normal((rows, stride), dtype=np.float32)
+        made[rng.random((rows, stride)) < 0.5] = -np.inf
+        return made
     if distribution == "relu-sum":
         parts = rng.standard_normal((4, rows, stride), dtype=np.float32)
         summed: Floats = np.maximum(parts, 0).sum(axis=0, dtype=np.float32)

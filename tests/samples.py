@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sample documents, made up but plausible, so that each renderer can show a page of its own.
+"""Sample documents, made up but plausible, that the tests of the renderers show.
 
-``python -m thorprobe.render.markdown`` prints one; an argument names another. The plan, the cluster
-rule, the judge and the summaries are the real ones; times, drivers and processes are invented.
+The plan, the cluster rule, the judge and the summaries are the real ones; times, drivers and
+processes are invented.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from thorprobe.judge import arms as judge_arms
@@ -123,14 +122,6 @@ SAMPLES: dict[str, Callable[[], Document]] = {
     "predicted-arms": predicted_arms,
 }
 """Every sample by its name."""
-
-
-def demonstrate(render: Callable[[Document], str]) -> None:
-    """Print the sample that the first argument names, the measured sweep without one."""
-    name = sys.argv[1] if len(sys.argv) > 1 else "measured-sweep"
-    if name not in SAMPLES:
-        sys.exit(f"sample {name!r} was asked for, but the samples are {', '.join(SAMPLES)}")
-    sys.stdout.write(render(SAMPLES[name]()))
 
 
 def _arms(

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do next: the catalogue's advice on the worst cause that was found."""
+
+from collections.abc import Iterable
+
+from thorprobe.judge.catalogue import FAILING, SEVERITY, cause
+from thorprobe.judge.cause import settled
+from thorprobe.record import Outcome
+
+_BY_DESIGN = "non-portable-not-enabled"
+
+
+def next_action(outcomes: Iterable[Outcome]) -> str:
+    """Return what to do about judged ``outcomes``, '' where nothing failed.
+
+    Of causes that are equally bad the one of the smallest cluster counts: it limits most. A size
+    asked without the opt-in that it needs is refused by design and counts for nothing.
+    """
+    failed = [o for o in outcomes if settled(o) in FAILING and o.cause not in (None, _BY_DESIGN)]
+    if not failed:
+        return ""
+    worst = max(failed, key=_rank)
+    return cause(worst.cause or "undetermined").next_action
+
+
+def _rank(outcome: Outcome) -> tuple[int, int, int]:
+    number = cause(outcome.cause or "undetermined").number
+    return SEVERITY.index(settled(outcome)), -outcome.spec.cluster_size, -number
