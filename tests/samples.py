@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from thorprobe.judge import arms as judge_arms
 from thorprobe.judge import sweep as judge_sweep
-from thorprobe.judge.admissible import Admissible, Constraints
 from thorprobe.judge.cause import judge
 from thorprobe.plan import arms as plan_arms
 from thorprobe.plan import policy, sweep
@@ -29,6 +28,7 @@ from thorprobe.record import (
     SweepSummary,
     Tool,
 )
+from thorprobe.run.admissible import Admissible, Constraints
 
 _LIMITS = Limits(
     max_smem_per_block_optin=232_448,

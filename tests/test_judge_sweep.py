@@ -391,6 +391,14 @@ def test_the_next_action_is_that_of_the_worst_cause() -> None:
     results, device = recording("sms=8")
     larger = summarize(results, device)
     assert larger.next_action == cause("larger-than-any-gpc").next_action
+    seen = {"launch_code": 912, "max_active": 0, "max_potential": 8}
+    known = [
+        msgspec.structs.replace(o, observed=msgspec.structs.replace(o.observed, **seen))
+        if o.observed.launch_code == 912 and o.spec.non_portable
+        else o
+        for o in results
+    ]
+    assert "launch at most 8 CTAs a cluster" in summarize(known, device).next_action
     off = [o for o in results if not o.spec.non_portable]
     assert summarize(off, device).kernels["trivial"].refused["16"].cause == (
         "non-portable-not-enabled"

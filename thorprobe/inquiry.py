@@ -24,6 +24,7 @@ from thorprobe.record import (
     Outcome,
     Status,
     Tool,
+    Verdict,
 )
 from thorprobe.run import compile as kernels
 from thorprobe.run.store import Recording, Store
@@ -238,11 +239,11 @@ def _with_provenance(document: Document, answerer: Answerer) -> Document:
 
 
 def exit_code(results: Sequence[Outcome]) -> ExitCode:
-    """Return the exit code of a measurement: done, hung, or nothing could be probed."""
-    statuses = [o.status for o in results]
-    if Status.TIMEOUT in statuses:
+    """Return the exit code of judged outcomes: done, hung, or nothing could be probed."""
+    if any(o.verdict is Verdict.HANGS for o in results):
         return ExitCode.HUNG
-    if statuses and all(s in (Status.WAIVED, Status.ERROR) for s in statuses):
+    nothing = {Status.WAIVED, Status.ERROR, Status.TIMEOUT}
+    if results and all(o.status in nothing for o in results):
         return ExitCode.COULD_NOT_PROBE
     return ExitCode.DONE
 

@@ -22,6 +22,10 @@ PORTABLE_CLUSTER = 8
 """Largest cluster that needs no opt-in (CUDA programming guide)."""
 
 
+MAX_BLOCK_Z = 64
+"""Largest z dimension of a block (CUDA programming guide, compute capabilities table)."""
+
+
 class Record(msgspec.Struct, frozen=True):
     """Base of every structure. Keyword-only is per class in msgspec, so each class says it."""
 

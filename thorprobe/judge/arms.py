@@ -222,7 +222,7 @@ def _timed(probes: Sequence[ArmProbe], base: Answers) -> dict[str, object]:
 
 
 def _gate(found: Sequence[tuple[ArmRow, Run]]) -> GateSummary:
-    """Compare what the gate decides with what the cooperative arms do: the persistent have no run."""
+    """Compare what the gate decides with what the arms do; the persistent path has no run."""
     lists: dict[str, list[tuple[int, int]]] = {"accepts": [], "rejects": [], "unknown": []}
     for arm, (first, last, verdict) in found:
         if verdict in (Verdict.UNDETERMINED, Verdict.NOT_PROBED):

@@ -21,6 +21,7 @@ from thorprobe.judge.catalogue import (
 )
 from thorprobe.judge.driver_log import GRID, SHARED_MEMORY, matters, quote
 from thorprobe.record import (
+    MAX_BLOCK_Z,
     MAX_CLUSTER,
     PORTABLE_CLUSTER,
     Device,
@@ -85,9 +86,6 @@ reference, CUresult)."""
 HANG_STAGES = frozenset({"attributes", "occupancy", "launch", "sync", "time"})
 """What the worker does while the driver or the kernel has the word: silence there is a hang of the
 launch. Elsewhere (compiling, making inputs, comparing results) it says nothing of the launch."""
-
-MAX_BLOCK_Z = 64
-"""Largest z dimension of a block (CUDA programming guide, compute capabilities table)."""
 
 _LAUNCH_CALLS = ("cuLaunchKernel", "cuGraphLaunch", "cuGraphInstantiate", "cuLaunchCooperative")
 _LOAD_CALLS = ("cuModule", "cuLibrary", "cuKernelGetFunction")

@@ -20,6 +20,12 @@ def next_action(outcomes: Iterable[Outcome]) -> str:
     if not failed:
         return ""
     worst = max(failed, key=_rank)
+    potential = worst.observed.max_potential
+    if worst.cause == "larger-than-any-gpc" and potential:
+        return (
+            f"No flag mends it: launch at most {potential} CTAs a cluster here, and let "
+            "cuOccupancyMaxActiveClusters choose, not the compute capability"
+        )
     return cause(worst.cause or "undetermined").next_action
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of SMs that co-schedule clusters: what they host, and which groups a device has.
+"""Which groups of SMs a device has, from what it answered and where its clusters ran.
 
 A *map* is a tuple of group sizes in SMs, largest first. Two roads lead to a device's map: joining
 the SM ids seen in one cluster (``union_groups``), and solving the occupancy answers at cluster
@@ -11,20 +11,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from thorprobe.record import MAX_CLUSTER
-
-GroupMap = tuple[int, ...]
+from thorprobe.run.admissible import GroupMap, hosted
 
 MAX_STEPS = 100_000
 """Search steps of one ``solve``, about a tenth of a second; beyond it the answer is None."""
-
-
-def hosted(groups: Sequence[int], cluster: int, ctas_per_sm: int = 1) -> int:
-    """Clusters of ``cluster`` CTAs that run at once on ``groups`` (sizes in SMs).
-
-    A group of n SMs hosts such a cluster only if n >= ``cluster``, however many CTAs an SM holds,
-    and then floor(n * ctas_per_sm / cluster) of them (2,210 of 2,210 points measured on an H200).
-    """
-    return sum(n * ctas_per_sm // cluster for n in groups if n >= cluster)
 
 
 def answers(groups: Sequence[int]) -> tuple[int, ...]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from thorprobe.errors import UsageError
-from thorprobe.judge.admissible import Admissible
 from thorprobe.plan import partition as partitions
 from thorprobe.record import Claim, LaunchSpec, Observed, Origin, Outcome, Status
 from thorprobe.run import compile as kernels
+from thorprobe.run.admissible import Admissible
 from thorprobe.run.cubin import KernelFacts
 from thorprobe.run.cubin import facts as read_facts
 from thorprobe.run.predict import calls, effective_cluster, predict

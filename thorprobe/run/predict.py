@@ -7,8 +7,8 @@ What the queries answer after code 1 was not measured and stays None. Documented
 for too many registers, code 1 for grid limits and launch bounds, and 912 before 720.
 """
 
-from thorprobe.judge.admissible import Admissible
 from thorprobe.record import (
+    MAX_BLOCK_Z,
     MAX_CLUSTER,
     PORTABLE_CLUSTER,
     DriverCall,
@@ -16,6 +16,7 @@ from thorprobe.record import (
     Limits,
     Observed,
 )
+from thorprobe.run.admissible import Admissible
 from thorprobe.run.cubin import KernelFacts
 from thorprobe.run.occupancy import cluster_ctas_per_sm, ctas_per_sm
 
@@ -43,9 +44,8 @@ CODES = {
 }
 """Name and sentence of every code the model answers, as the driver spells them."""
 
-MAX_BLOCK_Z = 64
 MAX_GRID = (2**31 - 1, 65_535, 65_535)
-"""Largest block z and grid dimensions (CUDA programming guide, compute capabilities)."""
+"""Largest grid dimensions (CUDA programming guide, compute capabilities)."""
 
 _Range = tuple[int, int]
 

@@ -10,9 +10,9 @@ from typing import Annotated
 import msgspec
 
 from thorprobe.errors import UsageError
-from thorprobe.judge.admissible import Admissible, Constraints
 from thorprobe.plan import partition as partitions
 from thorprobe.record import Claim, Device, Limits, Origin, Record
+from thorprobe.run.admissible import Admissible, Constraints
 
 MAX_FILE = 256 << 10
 """Largest profile file read, in bytes."""
