@@ -10,6 +10,11 @@ PROBES = {
     "topk-arms": "Which arm each num_rows takes, whether it launches and whether it is right",
 }
 
+KERNELS = {
+    "trivial": "Every CTA reads every peer's shared memory, and reports cluster size, rank and SM",
+    "topk": "Exact top-k of a row by one cluster, with upstream's grid, cluster, threads and bytes",
+}
+
 
 def list_(*, json: o.JsonOption = False) -> None:
     """List probes, kernels, footprints, profiles, policies, scenarios and causes."""
@@ -22,6 +27,7 @@ def list_(*, json: o.JsonOption = False) -> None:
     policies = [policy.load(name) for name in policy.names()]
     groups = {
         "probes": PROBES,
+        "kernels": KERNELS,
         "footprints": {
             f.label: f"{f.threads} threads and {f.dynamic_smem:,} B of dynamic shared memory a CTA"
             for f in footprint.STANDARD

@@ -63,10 +63,13 @@ def _show(lines: "list[Any]", form: o.Format, output: Any, *, verbose: bool) -> 
     from thorprobe.cli.output import write
     from thorprobe.render import EXPECTATION_FORMATS
 
-    if form is o.Format.TEXT and output is None:
-        from thorprobe.render.text import show_expectations, terminal
+    if form is o.Format.TEXT:
+        from thorprobe.render.text import render_expectations, show_expectations, terminal
 
-        show_expectations(lines, terminal(sys.stdout), verbose=verbose)
+        if output is None:
+            show_expectations(lines, terminal(sys.stdout), verbose=verbose)
+        else:
+            write(render_expectations(lines, verbose=verbose), output)
         return
     write(EXPECTATION_FORMATS[form.value](lines), output)
 
@@ -112,12 +115,7 @@ def _open(scenario: "Scenario", deadline_s: float) -> "Answerer":
         return ModelAnswerer(profile, wanted.partition)
     from thorprobe.run.gpu import GpuAnswerer
 
-    def opened(ordinal: int) -> GpuAnswerer:
-        return GpuAnswerer(ordinal, wanted.partition, oracle="auto", deadline_s=deadline_s)
-
-    for ordinal in range(1, wanted.count):
-        opened(ordinal).close()  # Raises CouldNotProbeError where there are not so many.
-    return opened(0)
+    return GpuAnswerer(0, wanted.partition, oracle="auto", deadline_s=deadline_s)
 
 
 def _question(probe: Any, device: Any, partition: str) -> Any:

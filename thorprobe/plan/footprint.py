@@ -10,10 +10,6 @@ TOPK_SMEM = {16: 156_416, 8: 156_416, 4: 221_952, 2: 221_952}
 """Dynamic shared memory in bytes that upstream's cooperative_topk asks for at each cluster size,
 fp32 (read in the cubins of the vLLM 0.33.0 wheel)."""
 
-TOPK_STAGE = {16: 32_768, 8: 32_768, 4: 49_152, 2: 49_152}
-"""fp32 scores a CTA keeps in shared memory at each cluster size (upstream's 2 and 3 stages of
-16,384)."""
-
 _TWO_STAGES, _THREE_STAGES = TOPK_SMEM[8], TOPK_SMEM[4]
 
 STANDARD = (

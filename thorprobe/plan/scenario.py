@@ -41,7 +41,7 @@ CapabilityText = Annotated[str, msgspec.Meta(pattern=r"^([1-9][0-9]?\.[0-9])?$")
 
 
 class ScenarioDevice(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who answers: a ``profile`` of the model, or ``count`` GPUs whose name contains ``gpu``.
+    """Who answers: a ``profile`` of the model, or the first GPU, if its name contains ``gpu``.
 
     ``partition`` is spelled as ``--partition`` takes it. ``without_layout`` takes the published
     layout out of the profile.
@@ -49,7 +49,6 @@ class ScenarioDevice(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     profile: str = ""
     gpu: str = ""
-    count: Annotated[int, msgspec.Meta(ge=1)] = 1
     partition: str = ""
     without_layout: bool = False
 
