@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The committed evidence: pages are what the tool makes of the stores, and the model agrees."""
+
+from pathlib import Path
+
+import pytest
+
+from thorprobe.inquiry import of_recording
+from thorprobe.record import Origin, Status
+from thorprobe.render import FORMATS
+from thorprobe.run.model import ModelAnswerer
+from thorprobe.run.store import read
+
+REPORTS = Path(__file__).parents[1] / "reports"
+STORES = sorted(REPORTS.glob("*.jsonl"))
+MEASURED = [path for path in STORES if path.name.startswith("h200-")]
+
+
+def test_there_is_evidence():
+    """Every page has its store, and the other way round; the H200 was measured."""
+    assert [p.stem for p in STORES] == sorted(p.stem for p in REPORTS.glob("*.md"))
+    assert len(MEASURED) >= 7
+
+
+@pytest.mark.parametrize("path", STORES, ids=lambda p: p.stem)
+def test_a_page_is_what_its_store_renders_to(path):
+    """No page was edited: `thorprobe report STORE --output PAGE` makes it byte for byte."""
+    document = of_recording(read(path))
+    assert document.missing == 0
+    page = path.with_suffix(".md").read_text(encoding="utf-8")
+    assert FORMATS["markdown"](document).rstrip("\n") == page.rstrip("\n"), (
+        f"make the page anew: thorprobe report {path.name} --output {path.stem}.md"
+    )
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda p: p.stem)
+def test_measured_evidence_is_whole_and_measured(path):
+    """Every launch was answered and measured, and every result that came back is right."""
+    outcomes = read(path).outcomes
+    assert {o.origin for o in outcomes} == {Origin.MEASURED}
+    assert {o.status for o in outcomes} == {Status.PASS}
+    checked = [o.observed.check for o in outcomes if o.observed.check]
+    assert checked
+    assert sum(check.wrong_rows for check in checked) == 0
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda p: p.stem)
+def test_the_model_predicts_what_was_measured(path):
+    """Potential, active and launch code of every recorded launch are those of the profile."""
+    recording = read(path)
+    model = ModelAnswerer("h200", recording.header.device.partition)
+    specs = [o.spec for o in recording.outcomes]
+    for seen, told in zip(recording.outcomes, model.ask(specs), strict=True):
+        for name in ("max_potential", "max_active", "launch_code"):
+            assert getattr(seen.observed, name) == getattr(told.observed, name), (name, seen.id)
