@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[1]
 def test_list_describes_everything_in_one_sentence(main):
     """Probes, footprints, profiles, policies, scenarios and causes each have a description."""
     groups = json.loads(main("list", "--json").out)
-    assert set(groups) == {*("probes", "footprints", "profiles", "policies", "scenarios", "causes")}
+    assert set(groups) == {
+        *("probes", "kernels", "footprints", "profiles", "policies", "scenarios", "causes")
+    }
     assert set(groups["probes"]) == {"cluster-sweep", "topk-arms"}
     assert len(groups["footprints"]) == 6
     assert {"thor", "h200", "gb10"} <= set(groups["profiles"])

@@ -76,12 +76,15 @@ def predict(
     active = maps.hosted(size, cluster_ctas_per_sm(blocks, max_cluster_ctas))
     potential = maps.largest(MAX_CLUSTER if spec.non_portable else PORTABLE_CLUSTER)
     several = maps.known is None
+    # A launch without a cluster of any kind has 0 active ones (H200, driver 580, 2026-11-30).
+    clustered = spec.cluster_attribute or facts.required_cluster is not None
+    told = active if clustered else (0, 0)
     return Observed(
         max_potential=_agreed(potential),
         max_potential_code=SUCCESS,
-        max_active=_agreed(active),
+        max_active=_agreed(told),
         max_active_code=SUCCESS,
-        max_active_range=active if several else None,
+        max_active_range=told if several else None,
         launch_code=_launch_code(spec, size, active, blocks * maps.sms),
     )
 
