@@ -5,20 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from thorprobe import evidence
 from thorprobe.inquiry import of_recording
 from thorprobe.record import Origin, Status
 from thorprobe.render import FORMATS
+from thorprobe.render.sheet import render_json, render_markdown
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.store import read
 
 REPORTS = Path(__file__).parents[1] / "reports"
 STORES = sorted(REPORTS.glob("*.jsonl"))
+ANSWERS = sorted(REPORTS.glob("*.json"))
 MEASURED = [path for path in STORES if path.name.startswith("h200-")]
 
 
 def test_there_is_evidence():
     """Every page has its store, and the other way round; the H200 was measured."""
-    assert {p.stem for p in STORES} == {p.stem for p in REPORTS.glob("*.md")}
+    assert {p.stem for p in (*STORES, *ANSWERS)} == {p.stem for p in REPORTS.glob("*.md")}
     assert len(MEASURED) >= 7
 
 
@@ -29,6 +32,18 @@ def test_a_page_is_what_its_store_renders_to(path):
     assert document.missing == 0
     page = path.with_suffix(".md").read_text(encoding="utf-8")
     assert FORMATS["markdown"](document).rstrip("\n") == page.rstrip("\n"), (
+        f"make the page anew: thorprobe report {path.name} --output {path.stem}.md"
+    )
+
+
+@pytest.mark.parametrize("path", ANSWERS, ids=lambda p: p.stem)
+def test_a_page_is_what_its_answer_renders_to(path):
+    """No page of a single answer was edited either, and the answer is written as the tool does."""
+    answer = evidence.read(path)
+    assert render_json(answer) == path.read_text(encoding="utf-8")
+    (sheet,) = evidence.sheets([answer])
+    page = path.with_suffix(".md").read_text(encoding="utf-8")
+    assert render_markdown(sheet, answer).rstrip("\n") == page.rstrip("\n"), (
         f"make the page anew: thorprobe report {path.name} --output {path.stem}.md"
     )
 

@@ -32,6 +32,36 @@ def show(documents: Sequence[Any], form: Format, output: Path | None) -> None:
     write(together(form.value, [render(document) for document in documents]), output)
 
 
+def show_evidence(answers: Sequence[Any], form: Format, output: Path | None) -> None:
+    """Render single answers (text, json or markdown) to a file or to standard output.
+
+    Raises UsageError for another format, and where the file cannot be written.
+    """
+    from thorprobe.evidence import sheets
+    from thorprobe.render import sheet as pages
+    from thorprobe.render.several import together
+    from thorprobe.render.text import terminal
+
+    made = sheets(answers)
+    if form is Format.TEXT and output is None:
+        console = terminal(sys.stdout)
+        for one in made:
+            pages.show(one, console)
+        return
+    if form is Format.TEXT:
+        texts = [pages.render_text(one) for one in made]
+    elif form is Format.JSON:
+        texts = [pages.render_json(answer) for answer in answers]
+    elif form is Format.MARKDOWN:
+        texts = [pages.render_markdown(*pair) for pair in zip(made, answers, strict=True)]
+    else:
+        raise UsageError(
+            f"`--format {form.value}` was asked for, but this answer has text, json and markdown",
+            "junit and github show runs of `cluster-sweep`, `topk-arms` and `run`",
+        )
+    write(together(form.value, texts), output)
+
+
 def write(text: str, output: Path | None) -> None:
     """Write text to a file, whole or not at all, or to standard output.
 

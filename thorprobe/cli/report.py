@@ -7,11 +7,14 @@ from typing import Annotated
 import typer
 
 from thorprobe.cli import options as o
+from thorprobe.errors import UsageError
 
 
 def report(
     *,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Stores to render")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Stores and answers to render")
+    ],
     form: o.FormatOption = o.Format.MARKDOWN,
     json: o.JsonOption = False,
     output: o.OutputOption = None,
@@ -20,9 +23,19 @@ def report(
 
     The verdicts are judged anew from what was recorded; the page is the same for the same store.
     """
-    from thorprobe.cli.output import show
+    from thorprobe import evidence
+    from thorprobe.cli.output import show, show_evidence
     from thorprobe.inquiry import of_recording
     from thorprobe.run.store import read
 
-    documents = [of_recording(read(path)) for path in files]
-    show(documents, o.Format.JSON if json else form, output)
+    shown = o.Format.JSON if json else form
+    answers = [evidence.read(path) for path in files if evidence.is_evidence(path)]
+    if answers and len(answers) < len(files):
+        raise UsageError(
+            "stores and single answers were given together, but a page shows one or the other",
+            "render them one after the other",
+        )
+    if answers:
+        show_evidence(answers, shown, output)
+        return
+    show([of_recording(read(path)) for path in files], shown, output)

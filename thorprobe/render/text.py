@@ -30,14 +30,14 @@ def terminal(stream: TextIO) -> Console:
     """Return a console on ``stream``: colour only on a terminal that has not set NO_COLOR."""
     if stream.isatty():
         return Console(file=stream, highlight=False, markup=False, emoji=False)
-    return _plain_console(stream, WIDTH)
+    return plain_console(stream, WIDTH)
 
 
 def render(document: Document, width: int = WIDTH) -> str:
     """Return the document as uncoloured text of ``width`` columns, no trailing spaces."""
     stream = StringIO()
-    _print_document(document, _plain_console(stream, width))
-    return _trimmed(stream)
+    _print_document(document, plain_console(stream, width))
+    return trimmed(stream)
 
 
 def show(document: Document, console: Console) -> None:
@@ -55,22 +55,22 @@ def _print_document(document: Document, console: Console) -> None:
         console.print(Text(shown.incomplete, style="yellow"))
     console.print(Text(shown.finding))
     following = (("Next", shown.next_action),) if shown.next_action else ()
-    _pairs(console, (*following, *shown.rests_on))
-    for table in shown.tables:
-        for part in _fitting(table, console.width):
+    pairs(console, (*following, *shown.rests_on))
+    for table_ in shown.tables:
+        for part in _fitting(table_, console.width):
             console.print()
             console.print(Text(part.title))
             console.print(_layout(part))
-    _pairs(console, shown.remarks)
-    _pairs(console, (("Legend", ""), *shown.legend))
+    pairs(console, shown.remarks)
+    pairs(console, (("Legend", ""), *shown.legend))
     _closing(console, shown)
 
 
 def render_expectations(lines: Sequence[Line], width: int = WIDTH, *, verbose: bool = False) -> str:
     """Return what ``show_expectations`` prints, as uncoloured text."""
     stream = StringIO()
-    _print_expectations(lines, _plain_console(stream, width), verbose=verbose)
-    return _trimmed(stream)
+    _print_expectations(lines, plain_console(stream, width), verbose=verbose)
+    return trimmed(stream)
 
 
 def show_expectations(lines: Sequence[Line], console: Console, *, verbose: bool = False) -> None:
@@ -103,21 +103,21 @@ def _closing(console: Console, shown: Page) -> None:
             grid.add_row(Text("-"), Text(sentence))
         console.print(grid)
     if shown.settles:
-        _pairs(console, (("To settle it", shown.settles),))
+        pairs(console, (("To settle it", shown.settles),))
     console.print()
     console.print(Text(shown.closing))
 
 
-def _pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+def pairs(console: Console, told: Sequence[tuple[str, str]]) -> None:
     """Print labels and sentences in two columns, the sentences wrapped beside their labels."""
-    if not pairs:
+    if not told:
         return
     console.print()
     grid = Layout.grid(padding=(0, _GAP, 0, 0))
     # A long label takes no more than a third of the line, or its sentence would be squeezed.
     grid.add_column(max_width=console.width // 3)
     grid.add_column()
-    for label, sentence in pairs:
+    for label, sentence in told:
         grid.add_row(Text(label), Text(sentence))
     console.print(grid)
 
@@ -183,7 +183,14 @@ def _styled(word: str, *, code: bool = False) -> Text:
     return Text(word, style="yellow" if word in _DOUBT else "")
 
 
-def _plain_console(stream: TextIO, width: int) -> Console:
+def table(console: Console, shown: Table) -> None:
+    """Print a table without its title, in slices that fit the console."""
+    for part in _fitting(shown, console.width):
+        console.print(_layout(part))
+
+
+def plain_console(stream: TextIO, width: int) -> Console:
+    """Return a console that writes neither colours nor control sequences."""
     return Console(
         file=stream,
         width=width,
@@ -196,5 +203,6 @@ def _plain_console(stream: TextIO, width: int) -> Console:
     )
 
 
-def _trimmed(stream: StringIO) -> str:
+def trimmed(stream: StringIO) -> str:
+    """Return what was printed, without trailing spaces."""
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
