@@ -13,6 +13,7 @@ from thorprobe.judge.finding import nothing_measured
 from thorprobe.judge.next_action import next_action
 from thorprobe.judge.ranges import joined, ranges, span
 from thorprobe.judge.ruled_out import ruled_out
+from thorprobe.judge.runs import runs
 from thorprobe.judge.stand_in import not_launched
 from thorprobe.judge.sweep import maps_differ, settles
 from thorprobe.plan.arms import ArmProbe
@@ -58,13 +59,13 @@ def summarize(
     }
     claims = {name: answers for name, answers in claims.items() if answers}
     arms: list[ArmRow] = []
-    runs: dict[str, list[tuple[ArmRow, Run]]] = {}
+    by_policy: dict[str, list[tuple[ArmRow, Run]]] = {}
     for policy in policies:
         for extent in row_ranges(policy, capability[0]):
             for own in _by_kind(probes, policy.name, extent):
                 arm, found = _arm(extent, own, base, claims)
                 arms.append(arm)
-                runs.setdefault(policy.name, []).extend((arm, run) for run in found)
+                by_policy.setdefault(policy.name, []).extend((arm, run) for run in found)
     asked = _asked(probes, base)
     alone = list(base.values())
     if asked and all(o.origin is Origin.PREDICTED for o in asked):
@@ -81,7 +82,7 @@ def summarize(
         capability=capability,
         arms=tuple(arms),
         failing_cluster_sizes=_failing_sizes(probes, base),
-        gates={name: _gate(found) for name, found in runs.items()},
+        gates={name: _gate(found) for name, found in by_policy.items()},
         call_site=call_site,
         ruled_out=ruled_out(alone, device),
         settles=settles(unknown, asked),
@@ -122,7 +123,7 @@ def _arm(
     first = own[0]
     worst = max(answers, key=lambda o: SEVERITY.index(settled(o)), default=None)
     verdict = Verdict.NOT_PROBED if worst is None else settled(worst)
-    runs = _runs(extent, own, base)
+    split = _runs(extent, own, base)
     probed = tuple(sorted({p.rows for p in own if p.spec.id in base}))
     right, compared, oracle = results_right(answers)
     row = ArmRow(
@@ -146,11 +147,11 @@ def _arm(
         probed_rows=probed,
         checked=(right, compared),
         oracle=oracle,
-        note=_note(extent, probed, runs),
+        note=_note(extent, probed, split),
     )
     if first.path == "persistent":
         return not_launched(row, worst), []
-    return msgspec.structs.replace(row, **_timed(probes, base)), runs
+    return msgspec.structs.replace(row, **_timed(probes, base)), split
 
 
 def _cause(worst: Outcome | None, verdict: Verdict) -> str | None:
@@ -165,33 +166,20 @@ def _worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _runs(extent: RowRange, probes: Iterable[ArmProbe], base: Answers) -> list[Run]:
-    """Split the arm's rows where the verdict changes; rows between two verdicts belong to none.
-
-    Where all probed rows agree the run is the whole range: the launches differ in grid.x alone.
-    """
+    """Split the arm's rows where the verdict changes; rows between two verdicts belong to none."""
     by_row: dict[int, list[Verdict]] = {}
     for probe in probes:
         if probe.spec.id in base:
             by_row.setdefault(probe.rows, []).append(settled(base[probe.spec.id]))
-    runs: list[Run] = []
-    for rows in sorted(by_row):
-        verdict = _worst(by_row[rows])
-        if runs and runs[-1][2] is verdict:
-            runs[-1] = (runs[-1][0], rows, verdict)
-        else:
-            runs.append((rows, rows, verdict))
-    if not runs:
-        return [(extent.first, extent.last or extent.first, Verdict.NOT_PROBED)]
-    runs[0] = (extent.first, runs[0][1], runs[0][2])
-    last = runs[-1]
-    runs[-1] = (last[0], last[1] if extent.last is None else extent.last, last[2])
-    return runs
+    verdicts = {rows: _worst(found) for rows, found in by_row.items()}
+    none = [(extent.first, extent.last or extent.first, Verdict.NOT_PROBED)]
+    return runs(extent.first, extent.last, verdicts) or none
 
 
-def _note(extent: RowRange, probed: Sequence[int], runs: Sequence[Run]) -> str:
+def _note(extent: RowRange, probed: Sequence[int], split: Sequence[Run]) -> str:
     parts = []
-    if len(runs) > 1:
-        told = (f"{span(first, last)} {verdict.value}" for first, last, verdict in runs)
+    if len(split) > 1:
+        told = (f"{span(first, last)} {verdict.value}" for first, last, verdict in split)
         parts.append("the verdict changes within these rows: " + ", ".join(told))
     # No row stands for all rows up to no end.
     whole = extent.last is not None and {extent.first, extent.last} <= set(probed)
