@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cubin says of one kernel: registers, shared memory, launch bounds, required cluster.
+"""What a cubin says of its kernels: registers, shared memory, launch bounds, required cluster.
 
 Cubins are untrusted input: sizes are checked before bytes are read, nothing is decompressed, and
 whatever is wrong becomes one ThorprobeError. The attribute numbers are those that ``cuobjdump
@@ -10,16 +10,17 @@ sm_121.
 import io
 import re
 import struct
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import Record
 
-MAX_CUBIN = 64 << 20
-"""Largest cubin read, in bytes."""
+MAX_CUBIN = 256 << 20
+"""Largest cubin read, in bytes; the largest of the vLLM 0.33.0 wheels has 65,168,240."""
 
-MAX_SECTIONS = 8_192
+MAX_SECTIONS = 65_536
 
 RESERVED_SMEM = 1_024
 """Bytes of ``.nv.shared.<kernel>`` that belong to the system from sm_90 on (132 B declared give a
@@ -28,10 +29,14 @@ section of 1,156 B for sm_90, 100, 103, 110, 120 and 121, and of 132 B for sm_80
 _EM_CUDA = 190
 _FIRST_RESERVED_SM = 90
 _ABI_SM_IN_BYTE_1 = 8
+_NEWEST_ABI = 8
 _SUFFIX_A_FLAG = 0x800
+_MAX_NAME = 65_536
 _SYMBOL = struct.Struct("<IBBHQQ")
+_STT_FUNC, _STO_CUDA_ENTRY = 2, 0x10
 _FORMAT_SIZED = 4
 _REGCOUNT, _FRAME_SIZE, _MAX_THREADS, _REQNTID, _CTA_PER_CLUSTER = 0x2F, 0x11, 0x05, 0x10, 0x3D
+_CBANK_PARAM_SIZE = 0x19
 _ARCH_NOTE = re.compile(rb"-arch (sm_\d{2,3}[af]?)\b")
 _DEFAULT_MAX_THREADS = 1_024
 
@@ -41,7 +46,8 @@ class KernelFacts(Record, frozen=True, kw_only=True):
 
     ``registers`` per thread, ``static_smem`` in bytes without what the system reserves,
     ``max_threads`` per block (1,024 where the source sets no launch bounds), ``required_cluster``
-    the compiled ``__cluster_dims__``, ``local_bytes`` the stack frame (spills included) per thread.
+    the compiled ``__cluster_dims__``, ``local_bytes`` the stack frame (spills included) per thread,
+    ``parameter_bytes`` the size of the parameter block.
     """
 
     function: str
@@ -51,6 +57,7 @@ class KernelFacts(Record, frozen=True, kw_only=True):
     required_cluster: tuple[int, int, int] | None = None
     local_bytes: int = 0
     target: str = ""
+    parameter_bytes: int = 0
 
 
 class _MalformedError(ValueError):
@@ -62,46 +69,115 @@ def facts(cubin: bytes, function: str) -> KernelFacts:
 
     Raises ThorprobeError where the bytes are no sound cubin or hold no such kernel.
     """
+    return _guarded(
+        lambda: _facts(_opened(cubin), function),
+        f"kernel `{function}` was looked up in a cubin of {len(cubin):,} bytes",
+    )
+
+
+def kernels(cubin: bytes) -> tuple[KernelFacts, ...]:
+    """Read the facts of every kernel of a cubin, in the order of its symbol table.
+
+    Raises ThorprobeError where the bytes are no sound cubin.
+    """
+    return _guarded(lambda: _all_facts(_opened(cubin)), f"a cubin of {len(cubin):,} bytes was read")
+
+
+def target(cubin: bytes) -> str:
+    """Return the target a cubin was compiled for, such as ``sm_110f``.
+
+    Raises ThorprobeError where the bytes are no sound cubin.
+    """
+    return _guarded(lambda: _opened(cubin).target, f"a cubin of {len(cubin):,} bytes was read")
+
+
+_T = TypeVar("_T")
+
+
+def _guarded(read: Callable[[], _T], asked: str) -> _T:
     # pyelftools raises whatever its parsers meet in broken input, so the net is wide on purpose.
     try:
-        return _facts(cubin, function)
+        return read()
     except _MalformedError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001
         reason = f"its ELF structure is broken ({type(error).__name__})"
-    raise ThorprobeError(
-        f"kernel `{function}` was looked up in a cubin of {len(cubin):,} bytes, but {reason}",
-        "compile or extract the cubin again",
+    raise ThorprobeError(f"{asked}, but {reason}", "compile or extract the cubin again")
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A cubin whose section headers were read; ``sections`` is by name."""
+
+    data: bytes
+    sections: dict[str, Any]
+    target: str
+
+    def read(self, name: str) -> bytes:
+        return _bytes(self.data, self.sections, name)
+
+
+def _opened(cubin: bytes) -> _Opened:
+    sections, flags, abi = _sections(cubin)
+    return _Opened(cubin, sections, _target(cubin, sections, flags, abi))
+
+
+def _facts(cubin: _Opened, function: str) -> KernelFacts:
+    if f".text.{function}" not in cubin.sections:
+        raise _MalformedError("it holds no such kernel")
+    for index, name, _ in _functions(cubin):
+        if name == function:
+            return _of_function(cubin, function, _shared_info(cubin).get(index, {}))
+    raise _MalformedError("its symbol table lacks that kernel")
+
+
+def _all_facts(cubin: _Opened) -> tuple[KernelFacts, ...]:
+    shared = _shared_info(cubin)
+    return tuple(
+        _of_function(cubin, name, shared.get(index, {}))
+        for index, name, entry in _functions(cubin)
+        if entry and f".text.{name}" in cubin.sections
     )
 
 
-def _facts(cubin: bytes, function: str) -> KernelFacts:
-    sections, flags, abi = _sections(cubin)
-    target = _target(cubin, sections, flags, abi)
-    if f".text.{function}" not in sections:
-        raise _MalformedError("it holds no such kernel")
-    index = _symbol_index(cubin, sections, function)
-    per_kernel: dict[int, int] = {}
-    for attribute, payload in _attributes(_bytes(cubin, sections, ".nv.info")):
-        if attribute in (_REGCOUNT, _FRAME_SIZE) and _words(payload, 2)[0] == index:
-            per_kernel[attribute] = _words(payload, 2)[1]
-    if _REGCOUNT not in per_kernel:
+def _functions(cubin: _Opened) -> Iterator[tuple[int, str, bool]]:
+    """Index, name and whether it is a kernel, for each function symbol."""
+    table, names = cubin.read(".symtab"), cubin.read(".strtab")
+    whole = len(table) - len(table) % _SYMBOL.size
+    for index, (name, info, other, *_) in enumerate(_SYMBOL.iter_unpack(table[:whole])):
+        if name and info & 0xF == _STT_FUNC:
+            yield index, _string(names, name), bool(other & _STO_CUDA_ENTRY)
+
+
+def _shared_info(cubin: _Opened) -> dict[int, dict[int, int]]:
+    """Return registers and stack frame by symbol index; a section of the whole cubin has them."""
+    found: dict[int, dict[int, int]] = {}
+    for attribute, payload in _attributes(cubin.read(".nv.info")):
+        if attribute in (_REGCOUNT, _FRAME_SIZE):
+            index, value = _words(payload, 2)
+            found.setdefault(index, {})[attribute] = value
+    return found
+
+
+def _of_function(cubin: _Opened, function: str, shared_info: dict[int, int]) -> KernelFacts:
+    if _REGCOUNT not in shared_info:
         raise _MalformedError("it states no register count for that kernel")
-    own = dict(_attributes(_bytes(cubin, sections, f".nv.info.{function}")))
+    own = dict(_attributes(cubin.read(f".nv.info.{function}")))
     bounds = own.get(_MAX_THREADS, own.get(_REQNTID))
     x, y, z = _words(bounds, 3) if bounds is not None else (_DEFAULT_MAX_THREADS, 1, 1)
     cluster = _words(own[_CTA_PER_CLUSTER], 3) if _CTA_PER_CLUSTER in own else None
-    shared = sections.get(f".nv.shared.{function}", {"sh_size": 0})["sh_size"]
-    if shared and int(re.sub(r"\D", "", target)) >= _FIRST_RESERVED_SM:
-        shared = max(0, shared - RESERVED_SMEM)
+    static = cubin.sections.get(f".nv.shared.{function}", {"sh_size": 0})["sh_size"]
+    if static and _number(cubin.target) >= _FIRST_RESERVED_SM:
+        static = max(0, static - RESERVED_SMEM)
     return KernelFacts(
         function=function,
-        registers=per_kernel[_REGCOUNT],
-        static_smem=shared,
+        registers=shared_info[_REGCOUNT],
+        static_smem=static,
         max_threads=min(x * y * z, _DEFAULT_MAX_THREADS) or _DEFAULT_MAX_THREADS,
         required_cluster=(cluster[0], cluster[1], cluster[2]) if cluster else None,
-        local_bytes=per_kernel.get(_FRAME_SIZE, 0),
-        target=target,
+        local_bytes=shared_info.get(_FRAME_SIZE, 0),
+        target=cubin.target,
+        parameter_bytes=int.from_bytes(own.get(_CBANK_PARAM_SIZE, b""), "little"),
     )
 
 
@@ -130,23 +206,26 @@ def _sections(cubin: bytes) -> tuple[dict[str, Any], int, int]:
 
 def _target(cubin: bytes, sections: dict[str, Any], flags: int, abi: int) -> str:
     """Target as compiled; the note of the compiler tells f from plain, the flags do not."""
+    if abi > _NEWEST_ABI:
+        raise _MalformedError(
+            f"its ABI version is {abi}, newer than {_NEWEST_ABI}, the newest this thorprobe reads"
+        )
+    if abi == _ABI_SM_IN_BYTE_1:
+        plain = f"sm_{flags >> 8 & 0xFF}"
+    else:
+        plain = f"sm_{flags & 0xFF}" + ("a" if flags & _SUFFIX_A_FLAG else "")
     note = _ARCH_NOTE.search(_bytes(cubin, sections, ".note.nv.tkinfo"))
-    if note is not None:
-        return note[1].decode()
-    if abi >= _ABI_SM_IN_BYTE_1:
-        return f"sm_{flags >> 8 & 0xFF}"
-    return f"sm_{flags & 0xFF}" + ("a" if flags & _SUFFIX_A_FLAG else "")
+    if note is None:
+        return plain
+    told = note[1].decode()
+    if _number(told) != _number(plain):
+        raise _MalformedError(f"its header says {plain} and its compiler's note {told}")
+    return told
 
 
-def _symbol_index(cubin: bytes, sections: dict[str, Any], function: str) -> int:
-    table = _bytes(cubin, sections, ".symtab")
-    names = _bytes(cubin, sections, ".strtab")
-    whole = len(table) - len(table) % _SYMBOL.size
-    wanted = function.encode() + b"\0"
-    for index, entry in enumerate(_SYMBOL.iter_unpack(table[:whole])):
-        if entry[0] and names.startswith(wanted, entry[0]):
-            return index
-    raise _MalformedError("its symbol table lacks that kernel")
+def _number(target: str) -> int:
+    """Return the number in a target: 110 of ``sm_110f``."""
+    return int(re.sub(r"\D", "", target))
 
 
 def _range(cubin: bytes, header: Any) -> bytes:
@@ -164,9 +243,9 @@ def _bytes(cubin: bytes, sections: dict[str, Any], name: str) -> bytes:
 
 
 def _string(table: bytes, start: int) -> str:
-    end = table.find(b"\0", start, start + 4096)
+    end = table.find(b"\0", start, start + _MAX_NAME)
     if start >= len(table) or end < 0:
-        raise _MalformedError("a section name is broken")
+        raise _MalformedError("a name is broken")
     return table[start:end].decode(errors="replace")
 
 
@@ -176,12 +255,13 @@ def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
     while at + 4 <= len(info):
         kind, attribute, size = struct.unpack_from("<BBH", info, at)
         at += 4
-        payload = b""
         if kind == _FORMAT_SIZED:
             if at + size > len(info):
                 raise _MalformedError("an attribute reaches beyond its section")
             payload = info[at : at + size]
             at += size
+        else:  # The value stands in the place of the size.
+            payload = size.to_bytes(2, "little")
         yield attribute, payload
 
 
