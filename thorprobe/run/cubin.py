@@ -20,7 +20,7 @@ from thorprobe.record import Record
 MAX_CUBIN = 256 << 20
 """Largest cubin read, in bytes; the largest of the vLLM 0.33.0 wheels has 65,168,240."""
 
-MAX_SECTIONS = 65_536
+MAX_SECTIONS = 32_768
 
 RESERVED_SMEM = 1_024
 """Bytes of ``.nv.shared.<kernel>`` that belong to the system from sm_90 on (132 B declared give a
