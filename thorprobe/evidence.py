@@ -59,7 +59,10 @@ class Kind:
     sheet: Callable[[Any], Any]
 
 
-_KINDS: dict[str, str] = {}
+_KINDS: dict[str, str] = {
+    "oracle": "thorprobe.render.oracle:KIND",
+    "report": "thorprobe.render.row:KIND",
+}
 """Where the ``Kind`` of each command is: ``module:attribute``, imported when it is needed."""
 
 

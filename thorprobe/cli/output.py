@@ -33,7 +33,7 @@ def show(documents: Sequence[Any], form: Format, output: Path | None) -> None:
 
 
 def show_evidence(answers: Sequence[Any], form: Format, output: Path | None) -> None:
-    """Render single answers (text, json or markdown) to a file or to standard output.
+    """Render single answers (text, json, markdown, github) to a file or to standard output.
 
     Raises UsageError for another format, and where the file cannot be written.
     """
@@ -54,10 +54,15 @@ def show_evidence(answers: Sequence[Any], form: Format, output: Path | None) -> 
         texts = [pages.render_json(answer) for answer in answers]
     elif form is Format.MARKDOWN:
         texts = [pages.render_markdown(*pair) for pair in zip(made, answers, strict=True)]
+    elif form is Format.GITHUB:
+        from thorprobe.render.github import render_evidence
+
+        texts = [render_evidence(*pair) for pair in zip(made, answers, strict=True)]
     else:
         raise UsageError(
-            f"`--format {form.value}` was asked for, but this answer has text, json and markdown",
-            "junit and github show runs of `cluster-sweep`, `topk-arms` and `run`",
+            f"`--format {form.value}` was asked for, but this answer has text, json, markdown "
+            "and github",
+            "jsonl and junit show runs of `cluster-sweep` and `topk-arms`",
         )
     write(together(form.value, texts), output)
 

@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from thorprobe.judge.ranges import ranges
 from thorprobe.record import Document, Outcome, Status, Verdict
@@ -11,6 +12,7 @@ from thorprobe.render import expectation, markdown
 from thorprobe.render.escape import command, property_value
 from thorprobe.render.escape import markdown as escaped
 from thorprobe.render.page import page
+from thorprobe.render.sheet import Sheet, render_markdown
 from thorprobe.render.table import counted
 
 SUMMARY_LIMIT = 1_048_576
@@ -71,6 +73,16 @@ def render_expectations(lines: Sequence[expectation.Line]) -> str:
     heading = f"# thorprobe run\n\n{escaped(expectation.tally(lines))}\n\n"
     table = "\n".join(("| scenario | status | expectation |", "|---|---|---|", *rows, ""))
     told += append_summary((heading + table, heading))
+    return "".join(f"{line}\n" for line in told)
+
+
+def render_evidence(sheet: Sheet, evidence: Any) -> str:
+    """Return an annotation of a single answer's finding; its page goes to the step summary."""
+    told = [
+        _annotation("notice", f"thorprobe {evidence.command}", f"{sheet.device}: {sheet.finding}")
+    ]
+    brief = Sheet(title=sheet.title, device=sheet.device, finding=sheet.finding)
+    told += append_summary((render_markdown(sheet, evidence), render_markdown(brief, evidence)))
     return "".join(f"{line}\n" for line in told)
 
 

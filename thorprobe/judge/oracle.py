@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The oracle of a row over a fleet: each candidate on each device by rule, then what it weighs.
+
+Statuses follow from exhibits alone. docs/oracle.md has the rules as a table; the first that fits
+decides, and where nothing was measured the answer is *not established*.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from thorprobe.judge import oracle_model, oracle_vllm
+from thorprobe.judge.oracle_evidence import answers_for, best, testimonies
+from thorprobe.judge.oracle_vllm import Ruling
+from thorprobe.judge.oracle_weight import conclusion, weighed
+from thorprobe.plan.fleet import Candidate, Fleet, FleetDevice
+from thorprobe.plan.policy import load as load_policy
+from thorprobe.words.exhibit import Exhibit
+from thorprobe.words.oracle import (
+    UNMEASURED,
+    Cell,
+    Gateable,
+    OracleEntry,
+    OracleStatus,
+    OracleSummary,
+)
+
+RULES: dict[str, str] = {
+    "V0": "a device that exposes no GPU runs no vLLM: not probed",
+    "V1": "no evidence of the version's arms on the device: not established",
+    "V2": "the gate lets rows through to an arm that fails: blocked at that arm, with its cause",
+    "V3": "an arm fails, and whether this version's gate lets rows through to it is not known: not "
+    "established",
+    "V4": "an arm that is reached is undetermined, not probed, or failed in thorprobe's own kernel "
+    "only: not established",
+    "V5": "the decode of one request goes to persistent_topk, whose kernel was not launched: not "
+    "probed",
+    "V6": "every arm that is reached launches, and vLLM's own results are not measured: not "
+    "established",
+    "T1": "no evidence of the model on the device: not established",
+    "T2": "the version that ran is not the one wanted, or not recorded: not established",
+    "T3": "the reference ran within the budget only: runs, and gates nothing",
+    "T4": "the reference ran past the budget: runs",
+    "L1": "no evidence of the model on the device: not established",
+    "L2": "the version that ran is not the one wanted, or not recorded: not established",
+    "L3": "other blocks were selected than by the reference: blocked",
+    "L4": "ran within the budget only, where a wrong selection cannot show: not established",
+    "L5": "equal blocks, other greedy tokens: not established",
+    "L6": "equal blocks and tokens past the budget: runs, with fallback where a rung was refused",
+    "X1": "nothing of thorprobe runs it: not probed",
+}
+"""Every rule, in the order in which those of one letter are tried."""
+
+_BEST = tuple(OracleStatus)
+
+
+def cells(fleet: Fleet, exhibits: Sequence[Exhibit]) -> tuple[Cell, ...]:
+    """Return every candidate on every device, in the order of the fleet."""
+    made = []
+    for candidate in fleet.candidates:
+        for device in fleet.devices:
+            ruling = _ruling(fleet, candidate, device, exhibits)
+            made.append(
+                Cell(
+                    row=fleet.row.name,
+                    oracle=candidate.oracle,
+                    role=candidate.role,
+                    pin=_pin(candidate),
+                    device=device.name,
+                    status=ruling.status,
+                    rule=ruling.rule,
+                    reason=ruling.reason,
+                    gateable=ruling.gateable,
+                    origin=ruling.origin,
+                    arm=ruling.arm,
+                    because=ruling.because,
+                )
+            )
+    return tuple(made)
+
+
+def summarize(fleet: Fleet, exhibits: Sequence[Exhibit], made: Sequence[Cell]) -> OracleSummary:
+    """Return the table of the fleet's row, and what each GPU alone would leave of it."""
+    entries = table(fleet, made)
+    alone = {
+        device.name: conclusion(_only(fleet, device), table(_only(fleet, device), made), made)
+        for device in fleet.devices
+        if device.exposes_gpu
+    }
+    told = conclusion(fleet, entries, made)
+    used = {name for cell in made for name in cell.because}
+    return OracleSummary(
+        finding=f"{told[:1].upper()}{told[1:]}",
+        fleet=fleet.name,
+        rows={fleet.row.name: entries},
+        alone=alone,
+        open=still_open(made),
+        rules={rule: RULES[rule] for rule in RULES if rule in {cell.rule for cell in made}},
+        evidence=tuple(x.line for x in exhibits if x.line.id in used),
+    )
+
+
+def table(fleet: Fleet, made: Sequence[Cell]) -> dict[str, OracleEntry]:
+    """Return the entry of each oracle: the best status of the devices that count for it.
+
+    For vLLM those are the devices that expose a GPU.
+    """
+    exposing = {device.name for device in fleet.devices if device.exposes_gpu}
+    entries: dict[str, OracleEntry] = {}
+    for candidate in fleet.candidates:
+        own = [cell for cell in made if cell.oracle == candidate.oracle]
+        counting = [c for c in own if c.device in exposing] if candidate.kind == "vllm" else own
+        top = min(counting or own, key=lambda cell: _BEST.index(cell.status))
+        entries[candidate.oracle] = OracleEntry(
+            row=fleet.row.name,
+            oracle=candidate.oracle,
+            role=candidate.role,
+            pin=_pin(candidate),
+            gateable=_gateable(counting, top),
+            status=top.status if counting else OracleStatus.NOT_PROBED,
+            weight=weighed(fleet, candidate, made),
+            reason=_reason(counting, top),
+            because=tuple(sorted({name for cell in counting for name in cell.because})),
+            devices={cell.device: cell.status for cell in counting},
+        )
+    return entries
+
+
+def still_open(made: Sequence[Cell]) -> tuple[str, ...]:
+    """Return what is neither measured nor blocked, those of one reason together.
+
+    That no vLLM runs without a GPU leaves nothing open.
+    """
+    unknown = (OracleStatus.NOT_ESTABLISHED, OracleStatus.NOT_PROBED)
+    left = [cell for cell in made if cell.status in unknown and cell.rule != "V0"]
+    return tuple(f"{where}: {cell.reason}" for where, cell in together(left))
+
+
+def together(made: Sequence[Cell]) -> list[tuple[str, Cell]]:
+    """Join cells that say the same of one oracle, then of several: names, and one of the cells."""
+    by_reason: dict[tuple[object, ...], dict[str, list[str]]] = {}
+    first: dict[tuple[object, ...], Cell] = {}
+    for cell in made:
+        key: tuple[object, ...] = (cell.rule, cell.reason, cell.origin, cell.because)
+        first.setdefault(key, cell)
+        by_reason.setdefault(key, {}).setdefault(cell.oracle, []).append(cell.device)
+    told = []
+    for key, oracles in by_reason.items():
+        devices: dict[str, list[str]] = {}
+        for oracle, names in oracles.items():
+            devices.setdefault(", ".join(names), []).append(oracle)
+        texts = [f"{', '.join(names)} on {where}" for where, names in devices.items()]
+        told.append(("; ".join(texts), first[key]))
+    return told
+
+
+def _ruling(
+    fleet: Fleet, candidate: Candidate, device: FleetDevice, exhibits: Sequence[Exhibit]
+) -> Ruling:
+    if candidate.kind == "external":
+        return Ruling(
+            rule="X1",
+            status=OracleStatus.NOT_PROBED,
+            reason=f"nothing of thorprobe runs {candidate.oracle}",
+        )
+    own = [exhibit for exhibit in exhibits if answers_for(device, exhibit)]
+    if candidate.kind == "vllm":
+        if not device.exposes_gpu:
+            return Ruling(
+                rule="V0",
+                status=OracleStatus.NOT_PROBED,
+                reason=f"{device.name} exposes no GPU",
+            )
+        policy = load_policy(candidate.pin)
+        told = testimonies(policy, fleet.row.k, own)
+        capability = next((x.capability for x in own if x.arms is not None), (0, 0))
+        return oracle_vllm.rule(candidate, device, policy, told, capability)
+    judged = oracle_model.reference if candidate.kind == "transformers" else oracle_model.ladder
+    return judged(candidate, fleet.row, best(x for x in own if x.model is not None))
+
+
+def _only(fleet: Fleet, only: FleetDevice) -> Fleet:
+    """Return the fleet in which no other device exposes a GPU."""
+    devices = tuple(
+        msgspec.structs.replace(device, exposes_gpu=device.exposes_gpu and device is only)
+        for device in fleet.devices
+    )
+    return msgspec.structs.replace(fleet, devices=devices)
+
+
+def _gateable(counting: Sequence[Cell], top: Cell) -> Gateable:
+    if any(cell.gateable is Gateable.YES for cell in counting):
+        return Gateable.YES
+    return top.gateable if counting else Gateable.UNMEASURED
+
+
+def _reason(counting: Sequence[Cell], top: Cell) -> str:
+    if not counting:
+        return "no device of the fleet exposes a GPU"
+    same = [cell.device for cell in counting if cell.reason == top.reason]
+    return top.reason if len(same) == len(counting) else f"on {', '.join(same)}: {top.reason}"
+
+
+def _pin(candidate: Candidate) -> str:
+    if candidate.pin:
+        return candidate.pin
+    return f">={candidate.at_least}" if candidate.at_least else UNMEASURED

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an oracle weighs on a fleet, and what follows for the row: rules W1 to W8."""
+
+from collections.abc import Mapping, Sequence
+
+from thorprobe.plan.fleet import Candidate, Fleet
+from thorprobe.record import Origin
+from thorprobe.words.oracle import Cell, Gateable, OracleEntry, OracleStatus, Weight
+
+WEIGHTS: dict[str, str] = {
+    "W1": "vLLM as shipped that can gate the row on a device that exposes a GPU: carries the row",
+    "W2": "vLLM, as shipped or proposed, that is blocked on every device that exposes a GPU, or "
+    "where none does: none",
+    "W3": "vLLM otherwise, and every proposed gate: open",
+    "W4": "the reference that can gate the row somewhere: carries the algorithm; otherwise open",
+    "W5": "the ladder that can gate the row: corroborates; blocked everywhere: none; otherwise "
+    "open",
+    "W6": "the secondary entry where a vLLM carries the row: corroborates",
+    "W7": "the secondary entry otherwise: carries the row, for good where every vLLM as shipped "
+    "weighs none, else until one is established",
+}
+"""Every rule of weight."""
+
+_RUNS = (OracleStatus.RUNS, OracleStatus.FALLBACK)
+
+
+def weighed(fleet: Fleet, candidate: Candidate, made: Sequence[Cell]) -> Weight:
+    """Return what a candidate's word counts for, given every cell of the fleet."""
+    if candidate.kind == "external":
+        carried = any(
+            weighed(fleet, other, made) is Weight.ROW
+            for other in fleet.candidates
+            if other.kind == "vllm"
+        )
+        return Weight.CORROBORATES if carried else Weight.ROW
+    counting = _counting(fleet, candidate, made)
+    if not counting or all(cell.status is OracleStatus.BLOCKED for cell in counting):
+        return Weight.NONE
+    gates = any(c.status in _RUNS and c.gateable is Gateable.YES for c in counting)
+    if not gates or (candidate.kind == "vllm" and not candidate.shipped):
+        return Weight.OPEN
+    return {"vllm": Weight.ROW, "transformers": Weight.ALGORITHM}.get(
+        candidate.kind, Weight.CORROBORATES
+    )
+
+
+def _counting(fleet: Fleet, candidate: Candidate, made: Sequence[Cell]) -> list[Cell]:
+    own = [cell for cell in made if cell.oracle == candidate.oracle]
+    if candidate.kind != "vllm":
+        return own
+    exposing = {device.name for device in fleet.devices if device.exposes_gpu}
+    return [cell for cell in own if cell.device in exposing]
+
+
+def conclusion(fleet: Fleet, entries: Mapping[str, OracleEntry], made: Sequence[Cell]) -> str:
+    """Return in one sentence which oracle carries the row, and which the algorithm."""
+    return "; ".join((_row(fleet, entries, made), *_algorithm(fleet, entries)))
+
+
+def _row(fleet: Fleet, entries: Mapping[str, OracleEntry], made: Sequence[Cell]) -> str:
+    shipped = [c for c in fleet.candidates if c.kind == "vllm" and c.shipped]
+    carrying = [c.oracle for c in shipped if entries[c.oracle].weight is Weight.ROW]
+    if carrying:
+        return f"{' and '.join(carrying)} carries the row"
+    secondary = [entries[c.oracle] for c in fleet.candidates if c.kind == "external"]
+    names = " and ".join(entry.oracle for entry in secondary)
+    who = f"the secondary entry {names} carries the row" if names else "nothing carries the row"
+    itself = f", and is itself {secondary[0].status.value}" if secondary else ""
+    if all(entries[c.oracle].weight is Weight.NONE for c in shipped):
+        cells = [cell for c in shipped for cell in _counting(fleet, c, made)]
+        predicted = any(cell.origin is Origin.PREDICTED for cell in cells)
+        by = ", by prediction" if predicted else ""
+        return f"no vLLM oracle on this fleet{by}: {who}{itself}"
+    return f"no vLLM oracle is established on this fleet: until one is, {who}{itself}"
+
+
+def _algorithm(fleet: Fleet, entries: Mapping[str, OracleEntry]) -> list[str]:
+    told = []
+    for candidate in fleet.candidates:
+        entry = entries[candidate.oracle]
+        if candidate.kind != "transformers":
+            continue
+        if entry.weight is Weight.ALGORITHM:
+            where = [name for name, status in entry.devices.items() if status in _RUNS]
+            told.append(f"{entry.oracle} carries the algorithm ({', '.join(where)})")
+        else:
+            told.append(f"{entry.oracle} is {entry.status.value}, so nothing carries the algorithm")
+    return told
