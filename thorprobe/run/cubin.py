@@ -75,20 +75,17 @@ def facts(cubin: bytes, function: str) -> KernelFacts:
     )
 
 
-def kernels(cubin: bytes) -> tuple[KernelFacts, ...]:
-    """Read the facts of every kernel of a cubin, in the order of its symbol table.
+def contents(cubin: bytes) -> tuple[str, tuple[KernelFacts, ...]]:
+    """Read the target of a cubin, such as ``sm_110f``, and the facts of every kernel of it.
 
     Raises ThorprobeError where the bytes are no sound cubin.
     """
-    return _guarded(lambda: _all_facts(_opened(cubin)), f"a cubin of {len(cubin):,} bytes was read")
 
+    def read() -> tuple[str, tuple[KernelFacts, ...]]:
+        opened = _opened(cubin)
+        return opened.target, _all_facts(opened)
 
-def target(cubin: bytes) -> str:
-    """Return the target a cubin was compiled for, such as ``sm_110f``.
-
-    Raises ThorprobeError where the bytes are no sound cubin.
-    """
-    return _guarded(lambda: _opened(cubin).target, f"a cubin of {len(cubin):,} bytes was read")
+    return _guarded(read, f"a cubin of {len(cubin):,} bytes was read")
 
 
 _T = TypeVar("_T")

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads everything that a wheel, library, cubin, fatbin or folder holds, once per content.
+
+Images are extracted one architecture at a time and deleted as soon as they are read, so that
+memory and disk stay bounded by the largest of them.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from thorprobe.errors import ThorprobeError, UsageError
+from thorprobe.record import Record
+from thorprobe.run import cache as kept
+from thorprobe.run import cubin, cuobjdump, ptx
+from thorprobe.run.container import ELF, Binary, Container, open_container
+from thorprobe.run.container import sha256 as file_digest
+from thorprobe.words.inventory import DeviceImage, DeviceKernel, Inventory
+
+MAX_KERNELS = 500_000
+"""Most kernels of one file; the vLLM 0.33.0 wheels hold fewer than 40,000."""
+
+_FORMAT = 1
+"""Raised whenever an inventory is read or written otherwise: older entries are then ignored."""
+
+_MAX_UNPACKED = 1 << 30
+_EM_CUDA = 190
+_CODE_SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment")
+
+Progress = Callable[[int, int], None]
+
+
+def take(path: Path, progress: Progress = lambda _done, _total: None) -> Inventory:
+    """Return the inventory of a file, from the cache where its content was read before.
+
+    Raises UsageError for what holds no device code or is damaged, CouldNotProbeError where
+    cuobjdump is needed and missing.
+    """
+    container = open_container(path)
+    entry = f"inventory-{_FORMAT}-{container.sha256[:40]}.bin"
+    known = _remembered(entry)
+    if known is not None:
+        progress(1, 1)
+        return msgspec.structs.replace(known, name=container.name)
+    made = _read(container, progress)
+    kept.store(entry, zlib.compress(msgspec.msgpack.encode(made), 6))
+    return made
+
+
+def extract(path: Path, image: DeviceImage) -> Path:
+    """Put one cubin of a file into the cache, where it stays, and return its path.
+
+    Raises UsageError where the file no longer holds it.
+    """
+    name = f"image-{image.sha256}.cubin"
+    held = kept.path(name)
+    if held.is_file() and file_digest(held) == image.sha256:
+        return held
+    container = open_container(path)
+    with kept.workspace() as folder:
+        for binary in container.binaries(folder):
+            if binary.shown != image.file:
+                continue
+            for part in _parts(binary, folder, only=image.target):
+                data = part.read_bytes() if isinstance(part, Path) else b""
+                if hashlib.sha256(data).hexdigest() == image.sha256:
+                    return kept.place(name, data)
+    raise UsageError(
+        f"the {image.target} image of `{image.file}` was to be extracted, but is no longer there",
+        "the file changed while it was read: run the command again",
+    )
+
+
+def _remembered(entry: str) -> Inventory | None:
+    data = kept.load(entry)
+    if data is None:
+        return None
+    try:
+        plain = zlib.decompressobj().decompress(data, _MAX_UNPACKED)
+        return msgspec.msgpack.decode(plain, type=Inventory)
+    except (zlib.error, msgspec.MsgspecError):
+        return None
+
+
+def _read(container: Container, progress: Progress) -> Inventory:
+    images: list[DeviceImage] = []
+    kernels: list[DeviceKernel] = []
+    remarks: list[str] = []
+    total = max(1, len(container.members))
+    progress(0, total)
+    try:
+        with kept.workspace() as folder:
+            for done, binary in enumerate(container.binaries(folder), 1):
+                try:
+                    _add(binary, folder, images, kernels, remarks)
+                except cuobjdump.NoDeviceCodeError:
+                    if not container.members:
+                        raise
+                except UsageError as error:
+                    if not container.members:
+                        raise
+                    remarks.append(error.sentence)
+                progress(done, total)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(
+            f"`{container.name}` was to be inspected, but its images cannot be kept in the cache "
+            f"folder: {reason}",
+            "make room, or name another folder with XDG_CACHE_HOME",
+        ) from error
+    if not images:
+        raise cuobjdump.NoDeviceCodeError(
+            f"`{container.name}` was to be inspected, but "
+            + (remarks[0] if remarks else "it holds no device code"),
+            "give a library, cubin or fatbin built for CUDA, or the wheel that carries it",
+        )
+    return Inventory(
+        name=container.name,
+        sha256=container.sha256,
+        bytes=container.bytes,
+        package=container.package,
+        version=container.version,
+        images=tuple(images),
+        kernels=tuple(kernels),
+        remarks=tuple(dict.fromkeys(remarks)),
+        reader=_reader(),
+    )
+
+
+@cache
+def _reader() -> str:
+    """Name the tool, '' where none is here: a plain cubin needs none."""
+    try:
+        return f"cuobjdump {cuobjdump.version()}"
+    except ThorprobeError:
+        return ""
+
+
+class _Unread(Record, frozen=True, kw_only=True):
+    """Images that the tool lists and cannot extract."""
+
+    listed: cuobjdump.Listed
+    count: int
+
+
+def _add(
+    binary: Binary,
+    folder: Path,
+    images: list[DeviceImage],
+    kernels: list[DeviceKernel],
+    remarks: list[str],
+) -> None:
+    """Read every image of a binary; what cannot be read becomes a remark."""
+    for part in _parts(binary, folder):
+        if isinstance(part, _Unread):
+            remarks.append(_told(part, binary.shown))
+            target = part.listed.arch
+            if part.listed.ptx:
+                target = target.replace("sm_", "compute_", 1)
+            listed = DeviceImage(file=binary.shown, target=target, isa=part.listed.isa)
+            images.extend([listed] * part.count)
+            continue
+        try:
+            image, found = _image(part, binary.shown, len(images))
+        except ThorprobeError as error:
+            if part == binary.path:
+                raise UsageError(
+                    f"`{binary.shown}` was to be inspected: {error.sentence}", error.hint
+                ) from error
+            remarks.append(f"an image of `{binary.shown}` is left out: {error.sentence}")
+            continue
+        if len(kernels) + len(found) > MAX_KERNELS:
+            raise UsageError(
+                f"`{binary.shown}` was to be inspected, but has more than {MAX_KERNELS:,} kernels",
+                "that is no sound library",
+            )
+        images.append(image)
+        kernels.extend(found)
+
+
+def _told(unread: _Unread, shown: str) -> str:
+    many = "1 image" if unread.count == 1 else f"{unread.count} images"
+    kind = "PTX" if unread.listed.ptx else "code"
+    return (
+        f"{many} of {kind} for {unread.listed.arch} in `{shown}`: listed, and not extracted by "
+        f"{_reader()}, so their kernels are not known"
+    )
+
+
+def _image(path: Path, shown: str, index: int) -> tuple[DeviceImage, tuple[DeviceKernel, ...]]:
+    if path.suffix == ".ptx":
+        return ptx.read(path, shown, index)
+    data = path.read_bytes() if path.stat().st_size <= cubin.MAX_CUBIN else b""
+    target, facts = cubin.contents(data)
+    image = DeviceImage(
+        file=shown,
+        target=target,
+        sha256=hashlib.sha256(data).hexdigest(),
+        bytes=len(data),
+        kernels=len(facts),
+    )
+    return image, tuple(
+        DeviceKernel(
+            image=index,
+            symbol=one.function,
+            registers=one.registers,
+            static_smem=one.static_smem,
+            max_threads=one.max_threads,
+            required_cluster=one.required_cluster,
+            parameter_bytes=one.parameter_bytes,
+            stack_bytes=one.local_bytes,
+        )
+        for one in facts
+    )
+
+
+def _parts(binary: Binary, folder: Path, only: str = "") -> "Iterable[Path | _Unread]":
+    """Yield the file of each image; it is gone once the next is asked for.
+
+    A cubin is its own part. ``only`` limits it to the cubins of one target's number.
+    """
+    if _is_cubin(binary):
+        yield binary.path
+        return
+    listed = cuobjdump.listing(binary.path, binary.shown, _emptied(folder / "list"))
+    groups: dict[tuple[bool, str], list[cuobjdump.Listed]] = {}
+    for one in listed:
+        groups.setdefault((one.ptx, one.arch.rstrip("af")), []).append(one)
+    for (is_ptx, number), members in groups.items():
+        if only and (is_ptx or number != only.rstrip("af")):
+            continue
+        into = _emptied(folder / "parts")
+        found = 0
+        for path in cuobjdump.extract(binary.path, binary.shown, into, members[0]):
+            found += 1
+            yield path
+            path.unlink()
+        # Images of one name overwrite each other when they are extracted.
+        if found < len(members):
+            yield _Unread(listed=members[0], count=len(members) - found)
+
+
+def _emptied(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        path.unlink()
+    return folder
+
+
+def _is_cubin(binary: Binary) -> bool:
+    """Tell a cubin from a host library, which must be whole and have a place for device code.
+
+    Raises NoDeviceCodeError for a library without one, UsageError for a broken one.
+    """
+    from elftools.elf.elffile import ELFFile
+
+    with binary.path.open("rb") as file:
+        if file.read(len(ELF)) != ELF:
+            return False
+        size = binary.path.stat().st_size
+        file.seek(0)
+        try:
+            elf = ELFFile(file)
+            if elf["e_machine"] in ("EM_CUDA", _EM_CUDA):
+                return True
+            end = elf["e_shoff"] + elf["e_shnum"] * elf["e_shentsize"]
+            names = set() if end > size else {s.name for s in elf.iter_sections()}
+        # pyelftools raises whatever its parsers meet in broken input.
+        except Exception as error:
+            raise UsageError(
+                f"`{binary.shown}` was to be inspected, but its ELF structure is broken "
+                f"({type(error).__name__})",
+                "the file is truncated or damaged: fetch it again",
+            ) from error
+    if end > size:
+        raise UsageError(
+            f"`{binary.shown}` was to be inspected, but it is truncated: it has {size:,} B and "
+            f"its section table ends at {end:,}",
+            "fetch the file again",
+        )
+    # A library stripped of its sections may hold code all the same.
+    if names and not names.intersection(_CODE_SECTIONS):
+        raise cuobjdump.NoDeviceCodeError(
+            f"`{binary.shown}` was to be inspected, but it holds no device code",
+            "give a library, cubin or fatbin built for CUDA, or the wheel that carries it",
+        )
+    return False
