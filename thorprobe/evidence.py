@@ -60,6 +60,8 @@ class Kind:
 
 
 _KINDS: dict[str, str] = {
+    "model-topk": "thorprobe.render.model_topk:KIND",
+    "audit": "thorprobe.render.audit:KIND",
     "oracle": "thorprobe.render.oracle:KIND",
     "report": "thorprobe.render.row:KIND",
 }

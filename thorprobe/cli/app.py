@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from thorprobe.cli import arms, doctor, listing, oracle, report, scenarios, sweep
+from thorprobe.cli import arms, audit, doctor, listing, model_topk, oracle, report, scenarios, sweep
 from thorprobe.errors import EXIT_CODE_HELP, ExitCode, ThorprobeError
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app = typer.Typer(
 app.command("doctor")(doctor.doctor)
 app.command("cluster-sweep")(sweep.cluster_sweep)
 app.command("topk-arms")(arms.topk_arms)
+app.command("audit")(audit.audit)
+app.command("model-topk")(model_topk.model_topk)
 app.command("oracle")(oracle.oracle)
 app.command("run")(scenarios.run)
 app.command("report")(report.report)

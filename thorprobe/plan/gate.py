@@ -20,6 +20,10 @@ from the sources of an ``installed`` version."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
+DEFAULT = ("e126687a9a", "0.33.0", "pr-56084", "pr-56102", "occupancy", "step-down")
+"""The gates of an audit where none is named: the commit of the first report from a Thor, the newest
+release that was read, the two proposed fixes, and thorprobe's own."""
+
 _FOLDER = Folder("Gate", "plan", "gates")
 
 

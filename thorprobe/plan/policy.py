@@ -80,10 +80,11 @@ class Kernel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The call site's condition for the cooperative kernel; None and empty are not applied.
 
-    ``excluded_families`` holds majors times ten (120 is cc 12.x). ``not_established`` names the
-    conditions that are unknown at this version.
+    ``site`` is the call site that the conditions stand at. ``excluded_families`` holds majors times
+    ten (120 is cc 12.x). ``not_established`` names the conditions that are unknown at this version.
     """
 
+    site: Literal["qsa", "generic"] = "qsa"
     rows: Positive
     stride_multiple: Positive | None = None
     min_capability: Capability | None = None
