@@ -47,7 +47,8 @@ class KernelFacts(Record, frozen=True, kw_only=True):
     ``registers`` per thread, ``static_smem`` in bytes without what the system reserves,
     ``max_threads`` per block (1,024 where the source sets no launch bounds), ``required_cluster``
     the compiled ``__cluster_dims__``, ``local_bytes`` the stack frame (spills included) per thread,
-    ``parameter_bytes`` the size of the parameter block.
+    ``parameter_bytes`` the size of the parameter block, ``required_threads`` those of a block whose
+    size is compiled in (0 where any size up to ``max_threads`` goes).
     """
 
     function: str
@@ -58,6 +59,7 @@ class KernelFacts(Record, frozen=True, kw_only=True):
     local_bytes: int = 0
     target: str = ""
     parameter_bytes: int = 0
+    required_threads: int = 0
 
 
 class _MalformedError(ValueError):
@@ -175,6 +177,7 @@ def _of_function(cubin: _Opened, function: str, shared_info: dict[int, int]) -> 
         local_bytes=shared_info.get(_FRAME_SIZE, 0),
         target=cubin.target,
         parameter_bytes=int.from_bytes(own.get(_CBANK_PARAM_SIZE, b""), "little"),
+        required_threads=x * y * z if _MAX_THREADS not in own and _REQNTID in own else 0,
     )
 
 

@@ -210,6 +210,7 @@ def _image(path: Path, shown: str, index: int) -> tuple[DeviceImage, tuple[Devic
             registers=one.registers,
             static_smem=one.static_smem,
             max_threads=one.max_threads,
+            required_threads=one.required_threads,
             required_cluster=one.required_cluster,
             parameter_bytes=one.parameter_bytes,
             stack_bytes=one.local_bytes,

@@ -60,4 +60,7 @@ def _bounded(kernel: DeviceKernel, name: bytes, sides: bytes) -> DeviceKernel:
     x, y, z = [*(int(side) for side in sides.split(b",")), 1, 1][:3]
     if name == b"reqnctapercluster":
         return msgspec.structs.replace(kernel, required_cluster=(x, y, z))
-    return msgspec.structs.replace(kernel, max_threads=min(x * y * z, _DEFAULT_MAX_THREADS) or 1)
+    threads = min(x * y * z, _DEFAULT_MAX_THREADS) or 1
+    if name == b"reqntid":
+        return msgspec.structs.replace(kernel, max_threads=threads, required_threads=threads)
+    return msgspec.structs.replace(kernel, max_threads=threads)

@@ -30,7 +30,8 @@ class DeviceKernel(Record, frozen=True, kw_only=True):
     """One kernel of one image; ``image`` indexes the inventory's images.
 
     ``symbol`` is as linked, ``registers`` per thread, ``static_smem`` in bytes without what the
-    system reserves, ``required_cluster`` the compiled dimensions, ``parameter_bytes`` the size of
+    system reserves, ``required_threads`` those of a block whose size is compiled in (0: any up to
+    ``max_threads``), ``required_cluster`` the compiled dimensions, ``parameter_bytes`` the size of
     the parameter block, ``stack_bytes`` per thread. What PTX does not state is None.
     """
 
@@ -39,6 +40,7 @@ class DeviceKernel(Record, frozen=True, kw_only=True):
     registers: int | None = None
     static_smem: int | None = None
     max_threads: int = 1_024
+    required_threads: int = 0
     required_cluster: tuple[int, int, int] | None = None
     parameter_bytes: int | None = None
     stack_bytes: int | None = None
