@@ -38,13 +38,14 @@ RULES: dict[str, str] = {
     "V6": "every arm that is reached launches, and vLLM's own results are not measured: not "
     "established",
     "T1": "no evidence of the model on the device: not established",
-    "T2": "the version that ran is not the one wanted, or not recorded: not established",
+    "T2": "not the wanted model or version ran, or it is not recorded: not established",
     "T3": "the reference ran within the budget only: runs, and gates nothing",
     "T4": "the reference ran past the budget: runs",
     "L1": "no evidence of the model on the device: not established",
-    "L2": "the version that ran is not the one wanted, or not recorded: not established",
-    "L3": "other blocks were selected than by the reference: blocked",
-    "L4": "ran within the budget only, where a wrong selection cannot show: not established",
+    "L2": "not the wanted model or version ran, or it is not recorded: not established",
+    "L3": "other blocks were selected than by the reference, or no top-k: blocked",
+    "L4": "no query past the budget was compared, and a wrong selection cannot show: not "
+    "established",
     "L5": "equal blocks, other greedy tokens: not established",
     "L6": "equal blocks and tokens past the budget: runs, with fallback where a rung was refused",
     "X1": "nothing of thorprobe runs it: not probed",
@@ -90,7 +91,7 @@ def summarize(fleet: Fleet, exhibits: Sequence[Exhibit], made: Sequence[Cell]) -
     told = conclusion(fleet, entries, made)
     used = {name for cell in made for name in cell.because}
     return OracleSummary(
-        finding=f"{told[:1].upper()}{told[1:]}",
+        finding=f"No {told[3:]}" if told.startswith("no ") else told,
         fleet=fleet.name,
         rows={fleet.row.name: entries},
         alone=alone,

@@ -18,7 +18,7 @@ def reference(candidate: Candidate, row: Row, exhibits: Sequence[Exhibit]) -> Ru
     if missing is not None:
         return missing
     fitting = [one for one in told if not _unfit(candidate, one[1])]
-    past = [one for one in fitting if one[1].context_tokens > row.budget_tokens]
+    past = [one for one in fitting if _past(row, one[1])]
     if not past:
         return _ruling(
             "T3",
@@ -44,7 +44,7 @@ def ladder(candidate: Candidate, row: Row, exhibits: Sequence[Exhibit]) -> Rulin
     if missing is not None:
         return missing
     fitting = [one for one in told if not _unfit(candidate, one[1])]
-    wrong = [one for one in fitting if not one[1].sets_equal]
+    wrong = [one for one in fitting if not one[1].sets_equal or one[1].wrong_rows]
     if wrong:
         return _ruling(
             "L3",
@@ -53,13 +53,13 @@ def ladder(candidate: Candidate, row: Row, exhibits: Sequence[Exhibit]) -> Rulin
             wrong,
             Gateable.NO,
         )
-    past = [one for one in fitting if one[1].context_tokens > row.budget_tokens]
+    past = [one for one in fitting if _past(row, one[1]) and one[1].past_budget != 0]
     if not past:
         return _ruling(
             "L4",
             OracleStatus.NOT_ESTABLISHED,
-            f"ran at {_contexts(fitting)} tokens of context only: up to {row.budget_tokens:,} a "
-            "wrong selection cannot show",
+            f"ran at {_contexts(fitting)} tokens of context, and no compared query is past the "
+            f"{row.budget_tokens:,} up to which a wrong selection cannot show",
             fitting,
             Gateable.UNMEASURED,
         )
@@ -85,6 +85,10 @@ def ladder(candidate: Candidate, row: Row, exhibits: Sequence[Exhibit]) -> Rulin
     )
 
 
+def _past(row: Row, facts: ModelFacts) -> bool:
+    return facts.context_tokens > row.budget_tokens
+
+
 def _told(exhibits: Sequence[Exhibit]) -> list[Told]:
     return [(exhibit, exhibit.model) for exhibit in exhibits if exhibit.model is not None]
 
@@ -105,7 +109,9 @@ def _missing(candidate: Candidate, told: Sequence[Told], rules: tuple[str, str])
 
 
 def _unfit(candidate: Candidate, facts: ModelFacts) -> str:
-    """Say why a version is not the one wanted; empty where it is."""
+    """Say why a run is not of the wanted model and version; empty where it is."""
+    if facts.tiny:
+        return "a tiny model ran, whose widths are not those of the row's"
     found = facts.transformers
     if not found:
         return "the evidence does not say which transformers ran"

@@ -16,9 +16,9 @@ from thorprobe.plan import gate as gates
 from thorprobe.plan.fleet import Fleet
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.record import ArmRow, Origin, Verdict
-from thorprobe.words.exhibit import Exhibit
+from thorprobe.words.exhibit import THROUGH_MODEL, Exhibit
 from thorprobe.words.oracle import Cell, OracleSummary
-from thorprobe.words.row import Loss, Owed, RowSummary
+from thorprobe.words.row import Loss, Owed, RowSummary, Told
 
 QUESTIONS = (
     "Measure the device's largest cluster, and find where a trivial kernel is refused",
@@ -51,25 +51,28 @@ def summarize(
     failing = sorted_by.failing(row.k, found.own_arms)
     columns = (*found.own_arms, *found.other_arms)
     sweeps = (*found.own_sweeps, *found.other_sweeps)
-    audits = {x.line.id: x.audit for x in exhibits if x.audit}
-    used = {x.line.id for x in (*columns, *sweeps)} | {line.id for line in table.evidence}
+    answers = [x for x in exhibits if x.sweep is None and x.arms is None]
+    used = {x.line.id for x in (*columns, *sweeps, *answers)}
+    used |= {line.id for line in table.evidence}
     return RowSummary(
         row=row.name,
         subject=row.subject,
         finding=_finding(fleet, found, failing, table),
         next_action=_next(found),
         failing=failing,
-        owed=_owed(fleet, found, table),
+        owed=_owed(fleet, found, answers, cells, table),
         sizes=sorted_by.sizes(sweeps),
         who=tuple(who(x) for x in columns),
         arms=arm_lines(row.k, columns),
         losses=tuple(_losses(fleet, found)),
-        audits=audits,
+        told=tuple(
+            Told(who=who(x), command=x.line.command, finding=x.line.finding) for x in answers
+        ),
         oracle=table,
         open=(*_open(fleet, found), *oracle.still_open(cells)),
         command=command(row.name),
         took=tuple(_took(exhibits)),
-        evidence=tuple(x.line for x in exhibits if x.line.id in used | set(audits)),
+        evidence=tuple(x.line for x in exhibits if x.line.id in used),
     )
 
 
@@ -100,12 +103,20 @@ def _next(found: Sides) -> str:
     return "Run the command below on the device: it takes the prediction's place"
 
 
-def _owed(fleet: Fleet, found: Sides, table: OracleSummary) -> tuple[Owed, ...]:
+def _owed(
+    fleet: Fleet,
+    found: Sides,
+    answers: Sequence[Exhibit],
+    cells: Sequence[Cell],
+    table: OracleSummary,
+) -> tuple[Owed, ...]:
     subject = fleet.row.subject
     third = [f"{subject} as the only GPU: {table.alone[subject]}"] if subject in table.alone else []
     third.append(f"fleet {fleet.name}: {table.finding}")
     sweeps = (*found.own_sweeps, *found.other_sweeps)
-    arms = (*found.own_arms, *found.other_arms)
+    through = [x for x in answers if x.line.command == THROUGH_MODEL]
+    arms = (*found.own_arms, *found.other_arms, *through)
+    decided = [cell.origin for cell in cells if cell.device == subject and cell.arm is not None]
     return (
         Owed(
             number=1,
@@ -125,7 +136,7 @@ def _owed(fleet: Fleet, found: Sides, table: OracleSummary) -> tuple[Owed, ...]:
             number=3,
             question=QUESTIONS[2],
             answers=tuple(third),
-            origin=Origin.RECORDED if table.evidence else None,
+            origin=decided[0] if decided else None,
             because=tuple(line.id for line in table.evidence),
         ),
     )

@@ -10,8 +10,9 @@ from thorprobe.record import Verdict
 from thorprobe.render.oracle import EVIDENCE, entries_table, evidence_pairs, marked, matrix, reasons
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
+from thorprobe.words.exhibit import AUDIT, MODEL
 from thorprobe.words.oracle import Cell
-from thorprobe.words.row import ArmAnswer, ArmLine, Loss, Owed, RowSummary, SizesLine, Who
+from thorprobe.words.row import ArmAnswer, ArmLine, Loss, Owed, RowSummary, SizesLine, Told, Who
 
 _TIMES = (
     "Times are of thorprobe's own kernel in graph replays and do not carry over to upstream's; "
@@ -57,7 +58,8 @@ def sheet(evidence: Evidence[Cell, RowSummary]) -> Sheet:
                 table=_losses(summary.losses, summary.who, marks),
                 pairs=tuple((loss.oracle, _gate(loss)) for loss in summary.losses),
             ),
-            *_audits(summary.audits, marks),
+            *_told("Gate audit", AUDIT, summary.told, marks),
+            *_told("The model's own selection", MODEL, summary.told, marks),
             Section(heading="Oracles", table=entries_table(entries)),
             Section(heading="Oracles on each device", table=matrix(entries, evidence.results)),
             Section(heading="Why", pairs=tuple(reasons(evidence.results, marks))),
@@ -76,7 +78,7 @@ def sheet(evidence: Evidence[Cell, RowSummary]) -> Sheet:
 
 
 def _owed(owed: Owed, marks: Mapping[str, str]) -> Section:
-    origin = f"{owed.origin.value} for the subject" if owed.origin else "not established"
+    origin = f"{owed.origin.value} for the subject" if owed.origin else "open for the subject"
     named = ", ".join(marks.get(name, name) for name in owed.because)
     basis = f"{origin} ({named})" if named else origin
     return Section(
@@ -182,10 +184,22 @@ def _timed(answer: ArmAnswer | None) -> str:
     return f"{_answer(answer)}, {answer.time_us:.1f} us at {answer.time_shape}"
 
 
-def _audits(audits: Mapping[str, str], marks: Mapping[str, str]) -> Iterator[Section]:
-    if audits:
-        pairs = tuple((marks.get(name, name), finding) for name, finding in audits.items())
-        yield Section(heading="Gate audit", pairs=pairs)
+def _told(
+    heading: str, command: str, told: Sequence[Told], marks: Mapping[str, str]
+) -> Iterator[Section]:
+    pairs = tuple(
+        (marks.get(one.who.evidence, one.who.evidence), _finding(one))
+        for one in told
+        if one.command == command
+    )
+    if pairs:
+        yield Section(heading=heading, pairs=pairs)
+
+
+def _finding(told: Told) -> str:
+    # An audit is of several devices, and names them itself.
+    where = "" if told.command == AUDIT else f"{told.who.label} ({told.who.origin.value}): "
+    return f"{where}{told.finding}"
 
 
 def _columns(names: Sequence[str]) -> tuple[Column, ...]:

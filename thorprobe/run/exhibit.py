@@ -14,12 +14,22 @@ import msgspec
 from thorprobe import evidence
 from thorprobe.errors import UsageError
 from thorprobe.record import ArmsSummary, Device, Origin, Record, SweepSummary
-from thorprobe.words.exhibit import EvidenceLine, Exhibit, ModelFacts
+from thorprobe.words.exhibit import (
+    AUDIT,
+    MODEL,
+    THROUGH_MODEL,
+    EvidenceLine,
+    Exhibit,
+    ModelFacts,
+)
 
-ANSWERS = ("audit", "model-topk")
-"""Commands whose single answers bear on an oracle, besides the stores of launches."""
+ANSWERS = (AUDIT, MODEL, THROUGH_MODEL)
+"""Commands whose single answers bear on a row, besides the stores of launches."""
 
 MAX_FILES = 1_000
+_TINY = "tiny"
+# The size of the model for tests: its widths are not those of the published config.
+
 _HINT = "evidence is what `--store FILE` or `--json --output FILE` wrote"
 
 
@@ -111,19 +121,21 @@ def _of_answer(path: Path) -> Exhibit:
         partition=gpu.partition if gpu else "",
         capability=gpu.capability if gpu else (0, 0),
         wall_s=answer.wall_s,
-        model=_model(answer) if answer.command == "model-topk" else None,
-        audit=finding if answer.command == "audit" else "",
+        model=_model(answer) if answer.command == MODEL else None,
     )
 
 
 def _model(answer: Any) -> ModelFacts:
     """Take the facts by the names that the JSON contract gives them."""
-    summary = answer.summary
-    falls = getattr(summary, "falls", 0)
+    summary, options = answer.summary, answer.options
+    agreement = getattr(summary, "agreement", None)
     return ModelFacts(
         context_tokens=summary.context_tokens,
+        tiny=options.get("size") == _TINY and not options.get("checkpoint"),
+        past_budget=getattr(agreement, "past_budget", None),
+        wrong_rows=getattr(summary, "wrong_rows", 0),
         rungs=dict(summary.rungs),
-        falls=falls if isinstance(falls, int) else len(falls),
+        falls=getattr(summary, "falls", 0),
         sets_equal=summary.sets_equal,
         tokens_equal=summary.tokens_equal,
         max_logit_difference=summary.max_logit_difference,
@@ -136,7 +148,7 @@ def _line(
 ) -> EvidenceLine:
     digest = sha256(path.read_bytes()).hexdigest()
     partition = f" ({device.partition})" if device and device.partition else ""
-    nobody = "CPU" if command == "model-topk" else "none"
+    nobody = "none" if command == AUDIT else "CPU"
     return EvidenceLine(
         id=f"{path.name}@{digest[:12]}",
         name=path.name,

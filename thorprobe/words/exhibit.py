@@ -5,15 +5,25 @@ import msgspec
 
 from thorprobe.record import ArmsSummary, Origin, Record, SweepSummary
 
+MODEL = "model-topk"
+AUDIT = "audit"
+THROUGH_MODEL = "topk-arms --through-model"
+# The commands, as evidence names them, whose single answers bear on a row.
+
 
 class ModelFacts(Record, frozen=True, kw_only=True):
     """What a ``model-topk`` answer says of the model's selection.
 
-    ``falls`` counts the calls in which a rung was refused and the next one taken. ``transformers``
-    is the version that ran, empty where it is not recorded.
+    ``falls`` counts the calls in which a rung was refused and the next one taken, ``wrong_rows``
+    the rows that are no top-k of their own scores. ``past_budget`` counts the compared queries that
+    a wrong selection could show in, None where it is not said. ``tiny`` is a model of other widths.
+    ``transformers`` is the version that ran, empty where it is not recorded.
     """
 
     context_tokens: int
+    tiny: bool = False
+    past_budget: int | None = None
+    wrong_rows: int = 0
     rungs: dict[str, int] = msgspec.field(default_factory=dict)
     falls: int = 0
     sets_equal: bool
@@ -38,7 +48,7 @@ class EvidenceLine(Record, frozen=True, kw_only=True):
 
 
 class Exhibit(Record, frozen=True, kw_only=True):
-    """An evidence file, judged anew; one of ``sweep``, ``arms``, ``model`` and ``audit`` is there.
+    """An evidence file, judged anew; ``sweep``, ``arms`` or ``model`` is there where it is one.
 
     ``device`` is the name of the GPU, empty for a CPU. ``capability`` is that of the device and
     ``dispatched`` the one that the arms were chosen for. ``wall_s`` is what the run took, 0 where
@@ -55,4 +65,3 @@ class Exhibit(Record, frozen=True, kw_only=True):
     sweep: SweepSummary | None = None
     arms: ArmsSummary | None = None
     model: ModelFacts | None = None
-    audit: str = ""

@@ -68,11 +68,19 @@ class Loss(Record, frozen=True, kw_only=True):
     arms: tuple[ArmLine, ...]
 
 
+class Told(Record, frozen=True, kw_only=True):
+    """What a single answer found, in its own words."""
+
+    who: Who
+    command: str
+    finding: str
+
+
 class RowSummary(Record, tag="report", tag_field="kind", frozen=True, kw_only=True):
     """The closing report of a row. ``failing`` are the cluster sizes refused on the subject.
 
     ``command`` is the one line that its owner runs, ``took`` what its parts took elsewhere, and
-    ``audits`` the finding of each gate audit among the evidence, by its id.
+    ``told`` the finding of each answer about the model's selection and of each gate audit.
     """
 
     row: str
@@ -85,7 +93,7 @@ class RowSummary(Record, tag="report", tag_field="kind", frozen=True, kw_only=Tr
     who: tuple[Who, ...]
     arms: tuple[ArmLine, ...]
     losses: tuple[Loss, ...]
-    audits: dict[str, str]
+    told: tuple[Told, ...]
     oracle: OracleSummary
     open: tuple[str, ...]
     command: str
