@@ -64,6 +64,7 @@ _KINDS: dict[str, str] = {
     "audit": "thorprobe.render.audit:KIND",
     "oracle": "thorprobe.render.oracle:KIND",
     "report": "thorprobe.render.row:KIND",
+    "topk-arms --through-model": "thorprobe.render.through_model:KIND",
 }
 """Where the ``Kind`` of each command is: ``module:attribute``, imported when it is needed."""
 

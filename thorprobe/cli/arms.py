@@ -17,6 +17,7 @@ _VLLM = "From vLLM's settings"
 
 
 def topk_arms(
+    context: typer.Context,
     *,
     policy: Annotated[
         list[str] | None,
@@ -90,6 +91,13 @@ def topk_arms(
             rich_help_panel=_VLLM,
         ),
     ] = None,
+    through_model: Annotated[
+        bool,
+        typer.Option(
+            "--through-model",
+            help="Reach every arm through calls of a small Qwen4Exp; also on `--device cpu`",
+        ),
+    ] = False,
     device: o.DeviceOption = None,
     profile: o.ProfileOption = None,
     replay: o.ReplayOption = None,
@@ -131,6 +139,12 @@ def topk_arms(
         partition=str(parsed) if parsed else "",
         compiled=compiled_dims,
     )
+    if through_model:
+        from thorprobe.cli.through_model import answer
+
+        shown = o.Format.JSON if json else form
+        answer(context, wanted, capability, shown, progress=not no_progress)
+        raise typer.Exit
     settings = Settings(
         requests=requests,
         speculative_tokens=speculative_tokens,

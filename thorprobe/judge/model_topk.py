@@ -20,6 +20,7 @@ from thorprobe.words.model_topk import (
     RowsSeen,
     Selection,
 )
+from thorprobe.words.through_model import ArmCall
 
 THOR: Capability = (11, 0)
 """Compute capability of the device whose arms are in question, named beside the device's own."""
@@ -85,7 +86,7 @@ def summarize(
     )
 
 
-def count_falls(taken: Iterable[Selection]) -> tuple[Fallen, ...]:
+def count_falls(taken: Iterable[Selection | ArmCall]) -> tuple[Fallen, ...]:
     """Return each fall once, with the number of calls in which it happened."""
     counts = Counter(
         (fall.rung, fall.code, fall.reason) for selection in taken for fall in selection.falls

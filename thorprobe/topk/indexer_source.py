@@ -58,11 +58,12 @@ def check(source: str, version: str) -> ast.FunctionDef:
     parts are known.
     """
     found = dict(_parts(source))
+    lines = source.split("\n")
     strange = []
     for name, known in _KNOWN.items():
         if name not in found:
             strange.append(f"{name} is missing")
-        elif not digest(_text(source, found[name])).startswith(known):
+        elif not digest(_text(lines, found[name])).startswith(known):
             strange.append(f"{name} differs")
     if strange:
         raise CouldNotProbeError(
@@ -83,9 +84,10 @@ def _parts(source: str) -> Iterator[tuple[str, ast.FunctionDef]]:
                     yield f"{CLASS}.{inner.name}", inner
 
 
-def _text(source: str, node: ast.FunctionDef) -> str:
+def _text(lines: list[str], node: ast.FunctionDef) -> str:
     # Without decorators: they forward to the function, and change with each deprecation.
-    return ast.get_source_segment(source, node) or ""
+    found = lines[node.lineno - 1 : node.end_lineno]
+    return "\n".join([found[0][node.col_offset :], *found[1:]])
 
 
 def without_loop(forward: ast.FunctionDef) -> ast.Module:

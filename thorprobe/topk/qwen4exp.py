@@ -5,10 +5,12 @@
 method of one class while they last, and only if its source is one that is known.
 """
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -125,19 +127,26 @@ def watched(watcher: Watcher) -> Iterator[None]:
 
 
 @contextmanager
-def _exchanged(rewrite: Callable[[Any], Any], hook: Any) -> Iterator[None]:
-    module = modeling()
-    kind = _checked_class(module)
-    whole = rewrite(sources.check(inspect.getsource(module), _version()))
-    made: dict[str, Any] = {}
-    # What runs is transformers' own source, known by its hash, with thorprobe's calls put in.
-    exec(compile(whole, str(module.__file__), "exec"), vars(module), made)  # noqa: S102
+def _exchanged(rewrite: Callable[[ast.FunctionDef], ast.Module], hook: Any) -> Iterator[None]:
+    kind = _checked_class(modeling())
+    changed = _maker(rewrite)(hook, qsa_blocks.Reads)
     before = kind.forward
-    kind.forward = made["make"](hook, qsa_blocks.Reads)
+    kind.forward = changed
     try:
         yield
     finally:
         kind.forward = before
+
+
+@cache
+def _maker(rewrite: Callable[[ast.FunctionDef], ast.Module]) -> Callable[[Any, type], Any]:
+    module = modeling()
+    whole = rewrite(sources.check(inspect.getsource(module), _version()))
+    made: dict[str, Any] = {}
+    # What runs is transformers' own source, known by its hash, with thorprobe's calls put in.
+    exec(compile(whole, str(module.__file__), "exec"), vars(module), made)  # noqa: S102
+    maker: Callable[[Any, type], Any] = made["make"]
+    return maker
 
 
 def _version() -> str:
