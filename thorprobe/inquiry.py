@@ -28,6 +28,7 @@ from thorprobe.record import (
 )
 from thorprobe.run import compile as kernels
 from thorprobe.run.store import Recording, Store
+from thorprobe.words.shipped import is_shipped
 
 Progress = Callable[[int, int], None]
 
@@ -96,7 +97,7 @@ def inquire(
     first = question.first()
     inputs = dict(answerer.inputs)
     if answerer.origin is not Origin.RECORDED:
-        inputs |= kernels.hashes(spec.kernel for spec in first)
+        inputs |= kernels.hashes(s.kernel for s in first if not is_shipped(s.kernel))
     header = Header(
         tool=Tool(version=__version__),
         command=question.command,

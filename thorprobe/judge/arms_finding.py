@@ -8,6 +8,7 @@ from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.finding import code_text
 from thorprobe.judge.ranges import sizes_text, spans
 from thorprobe.record import ArmRow, Device, Outcome, Record, Refusal, Verdict
+from thorprobe.words.shipped import is_shipped
 
 NOTHING_REACHED = "No cooperative arm was reached"
 
@@ -53,7 +54,8 @@ def measured_finding(arms: Sequence[ArmRow], outcomes: Sequence[Outcome]) -> str
     """Tell which rows fail, with code and cause, and which launch, with the results checked.
 
     The results are those of the judged ``outcomes`` that the launching arms stand for, each launch
-    once, and of thorprobe's own kernel. Arms that the gate keeps rows from are only named.
+    once, and of the kernel launched, thorprobe's own or a shipped one. Arms that the gate keeps
+    rows from are only named.
     """
     policies = list(dict.fromkeys(arm.policy for arm in arms))
     parts = []
@@ -66,12 +68,14 @@ def measured_finding(arms: Sequence[ArmRow], outcomes: Sequence[Outcome]) -> str
 
 
 def _results(outcomes: Sequence[Outcome]) -> str:
+    shipped = any(is_shipped(outcome.spec.kernel) for outcome in outcomes)
+    whose = "the shipped kernel" if shipped else "thorprobe's kernel"
     _, total, oracle = results_right(outcomes)
     if not total:
         return ""
     # A wrong row would have made its arm's verdict another one.
     checked = f"{total:,} results checked against {oracle}"
-    return f", and thorprobe's kernel is right there ({checked})"
+    return f", and {whose} is right there ({checked})"
 
 
 def predicted_finding(arms: Sequence[ArmRow], device: Device, *, several_maps: bool) -> str:

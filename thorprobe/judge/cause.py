@@ -33,6 +33,7 @@ from thorprobe.record import (
     Status,
     Verdict,
 )
+from thorprobe.words.shipped import is_shipped
 
 __all__ = [
     "BY_KEY",
@@ -323,7 +324,8 @@ def _cluster_misuse(outcome: Outcome, device: Device) -> str | None:
     spec = outcome.spec
     size = expected_cluster(spec)
     opted_in = spec.non_portable and not _failed_setter(outcome, "NON_PORTABLE")
-    compiled = (1, spec.compiled_cluster, 1) if spec.compiled_cluster else spec.cluster
+    own = spec.compiled_cluster and not is_shipped(spec.kernel)  # Shipped: asked as compiled.
+    compiled = (1, spec.compiled_cluster, 1) if own else spec.cluster
     said = next((key for key in matters(outcome)[0] if key in _CLUSTER_MISUSE), None)
     if said == "non-portable-not-enabled" and size <= PORTABLE_CLUSTER:
         said = None

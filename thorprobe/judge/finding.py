@@ -41,6 +41,8 @@ def nothing_measured(outcomes: Sequence[Outcome]) -> str:
     if not outcomes or any(o.verdict is not Verdict.NOT_PROBED for o in outcomes):
         return ""
     note = next((o.note for o in outcomes if o.note), "")
+    if all(o.observed.max_active_code is not None for o in outcomes):
+        return f"Queried only, nothing was launched{f': {note}' if note else ''}"
     many = "1 probe" if len(outcomes) == 1 else f"{len(outcomes):,} probes"
     first = f" (first: {note})" if note else ""
     return f"Nothing was measured: {many} ended without an answer{first}"

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Literal
 
 from thorprobe.errors import UsageError
+from thorprobe.plan import shipped
 from thorprobe.plan.policy import (
     ArmPath,
     Capability,
@@ -16,6 +17,7 @@ from thorprobe.plan.policy import (
     row_ranges,
 )
 from thorprobe.record import PORTABLE_CLUSTER, LaunchSpec, Record, Verdict, Workload
+from thorprobe.words.shipped import ShippedKernel
 
 DEFAULT_POLICIES = ("e126687a9a", "0.33.0")
 """The commit of the first report from a Thor, and the newest release that was read."""
@@ -50,7 +52,8 @@ class ArmsOptions(Record, frozen=True, kw_only=True):
     first and last of every range of every policy, and the first persistent one; empty ``lengths``
     one per path. ``stride`` 0 is ``columns``. ``compiled`` asks for the kernels compiled with their
     cluster size, as upstream's are; ``repeats`` > 0 for times. ``call_site`` says which settings of
-    vLLM the rows come from.
+    vLLM the rows come from. ``shipped`` are the kernels of a file that are launched instead of
+    thorprobe's own, one for each k, all of the one policy.
     """
 
     policies: tuple[str, ...] = DEFAULT_POLICIES
@@ -68,6 +71,7 @@ class ArmsOptions(Record, frozen=True, kw_only=True):
     compiled: bool = False
     alternatives: bool = True
     call_site: str = ""
+    shipped: tuple[ShippedKernel, ...] = ()
 
 
 class ArmProbe(Record, frozen=True, kw_only=True):
@@ -162,6 +166,7 @@ def plan(options: ArmsOptions) -> tuple[ArmProbe, ...]:
     stride = options.stride or options.columns
     rows = options.rows or default_rows(policies, options.capability[0])
     _check_shape(options, stride, rows)
+    _check_shipped(options, stride)
     probes: list[ArmProbe] = []
     for policy in policies:
         for k in options.k:
@@ -230,6 +235,25 @@ def _check_kernel(policy: Policy, k: int, dtype: str) -> None:
         )
 
 
+def _check_shipped(options: ArmsOptions, stride: int) -> None:
+    """Refuse what the shipped kernels' host code would: only its own launches are made."""
+    for kernel in options.shipped:
+        if set(options.policies) != {kernel.policy}:
+            raise UsageError(
+                f"Policy {', '.join(options.policies)} was asked for, but `{kernel.label}` is "
+                f"launched by {kernel.policy or 'no policy that is known'}",
+                "leave out `--policy`: a shipped kernel brings its own",
+            )
+        shipped.check(kernel, (), stride)
+    held = {kernel.k for kernel in options.shipped}
+    if options.shipped and not set(options.k) <= held:
+        raise UsageError(
+            f"k {', '.join(map(str, options.k))} was asked for, but the file holds kernels for "
+            f"{', '.join(map(str, sorted(held)))}",
+            "choose one of these with `--k`",
+        )
+
+
 def _probes(
     options: ArmsOptions, policy: Policy, rows: int, *, k: int, stride: int, lengths: list[int]
 ) -> list[ArmProbe]:
@@ -279,6 +303,21 @@ def _spec(
     timed: bool,
 ) -> LaunchSpec:
     clustered = path == "cooperative"
+    kernel = next((one for one in options.shipped if one.k == workload.k), None)
+    function = kernel.function(cluster) if kernel else None
+    if clustered and kernel is not None:
+        if function is None:
+            raise UsageError(
+                f"Cluster {cluster} is an arm of {policy.name}, but `{kernel.label}` has none",
+                "the file is another version's: name its wheel",
+            )
+        return shipped.spec(
+            kernel,
+            function,
+            workload=workload,
+            partition=options.partition,
+            repeats=options.repeats if timed else 0,
+        )
     return LaunchSpec(
         kernel="topk",
         grid=(workload.rows, cluster, 1),

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cluster sweep: every size, with and without the opt-in, at every footprint."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from thorprobe.errors import UsageError
 from thorprobe.plan import footprint as footprints
+from thorprobe.plan import shipped
 from thorprobe.record import MAX_CLUSTER, LaunchSpec, Outcome, Record, Workload
+from thorprobe.words.shipped import ShippedKernel
 
 SIZES = tuple(range(1, MAX_CLUSTER + 1))
 
@@ -51,13 +55,15 @@ class SweepOptions(Record, frozen=True, kw_only=True):
     """What ``cluster-sweep`` was asked.
 
     Empty ``kernels`` are all; ``compiled`` asks for the variants compiled with
-    ``__cluster_dims__`` of each size.
+    ``__cluster_dims__`` of each size. ``shipped`` are kernels of a file, each asked at the sizes
+    that it was compiled for; with them alone no kernel of thorprobe's is asked.
     """
 
     sizes: tuple[int, ...] = SIZES
     kernels: tuple[str, ...] = ()
     partition: str = ""
     compiled: bool = False
+    shipped: tuple[ShippedKernel, ...] = ()
 
 
 def plan(options: SweepOptions) -> tuple[LaunchSpec, ...]:
@@ -65,7 +71,8 @@ def plan(options: SweepOptions) -> tuple[LaunchSpec, ...]:
 
     Raises UsageError for a kernel without footprints.
     """
-    return tuple(
+    alone = bool(options.shipped) and not options.kernels
+    own = tuple(
         LaunchSpec(
             kernel=footprint.kernel,
             grid=(1, size, 1),
@@ -77,10 +84,26 @@ def plan(options: SweepOptions) -> tuple[LaunchSpec, ...]:
             partition=options.partition,
             workload=_SWEEP_WORKLOAD if footprint.kernel == "topk" else None,
         )
-        for footprint in footprints.of_kernels(options.kernels)
+        for footprint in (() if alone else footprints.of_kernels(options.kernels))
         for opt_in in (False, True)
         for size in options.sizes
     )
+    return own + tuple(_shipped(options))
+
+
+def _shipped(options: SweepOptions) -> Iterator[LaunchSpec]:
+    for kernel in options.shipped:
+        workload = msgspec.structs.replace(_SWEEP_WORKLOAD, k=kernel.k) if kernel.k else None
+        for opt_in in (False, True):
+            for function in kernel.functions:
+                if function.size in options.sizes:
+                    yield shipped.spec(
+                        kernel,
+                        function,
+                        workload=workload,
+                        non_portable=opt_in,
+                        partition=options.partition,
+                    )
 
 
 def gpc_map(outcomes: Sequence[Outcome], partition: str = "") -> tuple[LaunchSpec, ...]:

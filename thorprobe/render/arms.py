@@ -9,6 +9,7 @@ from thorprobe.record import ArmRow, ArmsSummary, Device, Document, GateSummary,
 from thorprobe.render import words
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table, counted
+from thorprobe.words.shipped import is_shipped
 
 NO_CLUSTER = "none"
 
@@ -17,6 +18,8 @@ KERNEL = (
     "carries over to upstream's kernel, results and times are its own"
 )
 """What was launched, and what of it may be said of the kernel that a model calls."""
+
+OWN, SHIPPED = "thorprobe's kernel", "the shipped kernel"
 
 ONE_CTA_LENGTH = 16_384
 """Longest row that one CTA of a cluster selects alone (kernels/topk.cu, as upstream's)."""
@@ -32,6 +35,21 @@ MEANINGS = {
 
 TIMED = "median of 7 graph replays, inputs warm in cache where they fit, largest length"
 """How a time was measured (thorprobe/run/launch.py)."""
+
+
+def kernel(summary: ArmsSummary) -> str:
+    """Say what was launched, and what of it may be said of the kernel that a model calls."""
+    labels = sorted({arm.kernel for arm in summary.arms if is_shipped(arm.kernel)})
+    if not labels:
+        return KERNEL
+    return plain(
+        f"shipped {', '.join(labels)} (after @: the image's SHA-256, whole among the inputs), "
+        "launched with the grid, cluster, threads, bytes and parameter block of its host code"
+    )
+
+
+def _whose(summary: ArmsSummary) -> str:
+    return SHIPPED if any(is_shipped(arm.kernel) for arm in summary.arms) else OWN
 
 
 def table(summary: ArmsSummary, device: Device) -> Table:
@@ -90,7 +108,9 @@ def meanings(summary: ArmsSummary, document: Document) -> list[tuple[str, str]]:
     """Return the legend of the headings that the table of this summary has."""
     device = document.device
     headings = {line for column in table(summary, device).columns for line in column.heading}
-    found = [(word, sentence) for word, sentence in MEANINGS.items() if word in headings]
+    whose = _whose(summary)
+    told = {word: sentence.replace(OWN, whose) for word, sentence in MEANINGS.items()}
+    found = [(word, sentence) for word, sentence in told.items() if word in headings]
     found += [
         (heading, f"verdict with the claim {plain(claim)} added to the layout")
         for claim, heading in claim_headings(device).items()
@@ -100,7 +120,7 @@ def meanings(summary: ArmsSummary, document: Document) -> list[tuple[str, str]]:
     if "us" in headings:
         shapes = _joined(arm.time_shape for arm in summary.arms if arm.time_us is not None)
         at = f" (rows x length {shapes})" if shapes else ""
-        found.append(("us", f"microseconds a launch of thorprobe's kernel: {TIMED}{at}"))
+        found.append(("us", f"microseconds a launch of {whose}: {TIMED}{at}"))
     return found
 
 
@@ -179,7 +199,7 @@ def _time(arm: ArmRow) -> str:
 def _checked_meaning(summary: ArmsSummary, document: Document) -> str:
     """Say what was compared, and how many of the results a whole cluster worked on."""
     oracles = _joined(arm.oracle for arm in summary.arms)
-    text = f"results of thorprobe's kernel right / compared, oracle {oracles or 'none'}"
+    text = f"results of {_whose(summary)} right / compared, oracle {oracles or 'none'}"
     checks = [
         (o.observed.check.rows, o.spec.workload.length > ONE_CTA_LENGTH)
         for o in launches_of(summary.arms, document.results)

@@ -136,7 +136,7 @@ def _rests_on(document: Document) -> list[tuple[str, str]]:
     device = document.device
     found = []
     if isinstance(document.summary, ArmsSummary):
-        found.append(("Kernel", arms.KERNEL))
+        found.append(("Kernel", arms.kernel(document.summary)))
     if device.basis:
         found.append(("Rests on", plain(device.basis)))
     if document.origin is Origin.RECORDED:

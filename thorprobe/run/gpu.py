@@ -24,6 +24,7 @@ import msgspec
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.record import Device, LaunchSpec, Observed, Origin, Outcome, Status
 from thorprobe.run import wire
+from thorprobe.run.shipped import Shipped
 
 DEADLINE_S = 10.0
 _PATIENCE = {"start": 90.0, "compile": 180.0, "check": 120.0, "input": 120.0, "time": 60.0}
@@ -146,6 +147,7 @@ class GpuAnswerer:
         self._starts = 0
         self.software: dict[str, str] = {}
         self.inputs: dict[str, str] = {}
+        self._loads: tuple[wire.Load, ...] = ()
         self._worker: _Worker | None = None
         self.device: Device = self._start()
 
@@ -186,6 +188,12 @@ class GpuAnswerer:
         self._stop()
         self._folder.cleanup()
 
+    def attach(self, shipped: Shipped) -> None:
+        """Take kernels that later launches may name; every worker is told of them."""
+        images = {digest: str(path) for digest, path in shipped.images.items()}
+        self._loads += (wire.Load(kernels=shipped.kernels, images=images),)
+        self.inputs |= shipped.inputs
+
     def ask(self, specs: Sequence[LaunchSpec]) -> Iterator[Outcome]:
         """Measure each launch in order; every spec gets exactly one outcome.
 
@@ -202,7 +210,7 @@ class GpuAnswerer:
             worker = self._worker
             if worker is None:
                 return
-            worker.send([wire.Ask(spec=spec) for spec in waiting])
+            worker.send([*self._loads, *(wire.Ask(spec=spec) for spec in waiting)])
             while waiting and self._worker is not None:
                 spec = waiting[0]
                 reply = self._next(worker, spec)

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from cuda.bindings import driver
 
 from thorprobe.record import DriverCall, LaunchSpec, Observed
@@ -94,8 +95,8 @@ class Launch:
             result = driver.cuFuncSetAttribute(self._function, which, value)
             self._note("cuFuncSetAttribute", result, f"{name} = {value}")
 
-    def ask(self) -> Observed:
-        """Set attributes, ask both occupancy questions, launch once and synchronise."""
+    def query(self) -> Observed:
+        """Set attributes and ask both occupancy questions; nothing is launched."""
         self._stage("attributes")
         self._set_attributes()
         config = self._config()
@@ -108,18 +109,22 @@ class Launch:
             "cuOccupancyMaxActiveClusters",
             driver.cuOccupancyMaxActiveClusters(self._function, config),
         )
-        self._stage("launch")
-        launch_code = self._launch_captured(config) if self._spec.captured else self._launch(config)
-        self._stage("sync")
-        sync_code, _ = self._note("cuCtxSynchronize", driver.cuCtxSynchronize(), "after the launch")
         return Observed(
             max_potential=None if potential_code else int(potential),
             max_potential_code=potential_code,
             max_active=None if active_code else int(active),
             max_active_code=active_code,
-            launch_code=launch_code,
-            sync_code=sync_code,
         )
+
+    def ask(self) -> Observed:
+        """Ask both occupancy questions, launch once and synchronise."""
+        seen = self.query()
+        config = self._config()
+        self._stage("launch")
+        launch_code = self._launch_captured(config) if self._spec.captured else self._launch(config)
+        self._stage("sync")
+        sync_code, _ = self._note("cuCtxSynchronize", driver.cuCtxSynchronize(), "after the launch")
+        return msgspec.structs.replace(seen, launch_code=launch_code, sync_code=sync_code)
 
     def _launch(self, config: Any) -> int:
         result = driver.cuLaunchKernelEx(config, self._function, self.parameters, 0)

@@ -14,6 +14,7 @@ from thorprobe.run.cubin import KernelFacts
 from thorprobe.run.cubin import facts as read_facts
 from thorprobe.run.predict import calls, effective_cluster, predict
 from thorprobe.run.profile import Profile, load
+from thorprobe.run.shipped import Shipped
 
 
 class ModelAnswerer:
@@ -48,6 +49,7 @@ class ModelAnswerer:
         ]
         self.device = msgspec.structs.replace(self.device, admissible_maps=self.admissible())
         self._facts: dict[tuple[str, int], KernelFacts] = {}
+        self._unknown: set[str] = set()
 
     def admissible(self) -> dict[str, int | None]:
         """Count the maps behind the answers: ``""`` by the layout alone, then by claim id.
@@ -64,10 +66,17 @@ class ModelAnswerer:
         """
         for spec in specs:
             self._same_partition(spec)
-            facts = self.facts(spec.kernel, spec.compiled_cluster)
+            facts = self._facts.get((spec.kernel, spec.compiled_cluster))
+            facts = facts or self.facts(spec.kernel, spec.compiled_cluster)
             yield self._outcome(spec, facts, self.maps, None)
             for claim, maps in self._claimed:
                 yield self._outcome(spec, facts, maps, claim)
+
+    def attach(self, shipped: Shipped) -> None:
+        """Take kernels that later launches may name, with what their cubins say."""
+        self._facts |= shipped.facts
+        self._unknown |= {kernel.label for kernel in shipped.kernels if not kernel.layout}
+        self.inputs |= shipped.inputs
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -81,6 +90,12 @@ class ModelAnswerer:
             self.software["nvrtc"] = kernels.nvrtc_version()
             self.inputs |= kernels.hashes([kernel])
         return self._facts[key]
+
+    def _least(self, spec: LaunchSpec) -> str:
+        """Say what was assumed of a kernel whose launch is not known."""
+        if spec.kernel not in self._unknown:
+            return ""
+        return f"its block and dynamic shared memory are not known: {spec.threads} threads and none"
 
     def _same_partition(self, spec: LaunchSpec) -> None:
         if str(partitions.parse(spec.partition) or "") != self.device.partition:
@@ -103,7 +118,7 @@ class ModelAnswerer:
             observed=seen,
             calls=calls(spec, facts, limits, seen),
             assumes=(claim.id,) if claim else (),
-            note=_note(spec, facts, seen, maps),
+            note="; ".join(filter(None, (_note(spec, facts, seen, maps), self._least(spec)))),
             source=f"profile {self.profile.name}" + (f"; {claim.source}" if claim else ""),
         )
 

@@ -11,17 +11,21 @@ import numpy as np
 from cuda.bindings import driver
 
 from thorprobe.errors import ThorprobeError
-from thorprobe.record import LaunchSpec, Observed, Origin, Outcome, Status, Workload
+from thorprobe.record import Check, LaunchSpec, Observed, Origin, Outcome, Status, Workload
 from thorprobe.run import compile as kernels
+from thorprobe.run import wire
 from thorprobe.run import workload as inputs
 from thorprobe.run.context import Context, DriverLog, answer, require
 from thorprobe.run.launch import Launch, Parameters, pointers_and_words
+from thorprobe.run.shipped_module import QUERIED, ModuleRefusedError, ShippedModules, parameters
+from thorprobe.words.shipped import is_shipped
 
 _MAGIC = 0x7470_726F
 _HEAD_WORDS = 4096
 _ONE_CTA_LENGTH = 16_384
 # kernels/topk.cu keeps two arrays of 2,048 words before the stage, and gives rows up to that length
 # to one CTA.
+_UNWRITTEN = 0xFFFF_FFF9
 _HANG_LIMIT_NS = 20_000_000_000
 
 Stage = Callable[[str], None]
@@ -77,6 +81,7 @@ class Prober:
         self._default_smem: dict[tuple[str, int], int] = {}
         self._keep: list[Any] = []
         self._memory = Memory()
+        self._shipped = ShippedModules()
         self._uploaded: Workload | None = None
         self._made: Any = None
         self._nonce = 1
@@ -86,30 +91,39 @@ class Prober:
         self.untried = False
         """True where it was finished before the last probe, which was therefore not made."""
 
-    def function(self, kernel: str, compiled_cluster: int) -> Any:
-        """Compile a kernel (CuPy's RawModule, or NVRTC where CuPy is missing) and load it."""
-        key = (kernel, compiled_cluster)
+    def adopt(self, load: wire.Load) -> None:
+        """Know the shipped kernels that later launches may name."""
+        self._shipped.adopt(load.kernels, load.images)
+
+    def function(self, spec: LaunchSpec) -> Any:
+        """Return the launch's function, compiled or shipped, loaded once."""
+        key = (spec.kernel, spec.compiled_cluster)
         if key not in self._functions:
             self._stage("compile")
-            name = kernels.KERNELS[kernel].function
-            try:
-                import cupy
-            except ImportError:
-                self._functions[key] = self._load_cubin(kernel, compiled_cluster, name)
+            if is_shipped(spec.kernel):
+                self._functions[key] = self._shipped.function(spec)
             else:
-                self.compiler = f"CuPy RawModule {cupy.__version__}"
-                module = cupy.RawModule(
-                    code=kernels.source(kernel).text,
-                    options=kernels.compile_options(compiled_cluster),
-                )
-                self._keep.append(module)
-                handle = int(module.get_function(name).kernel.ptr)
-                self._functions[key] = driver.CUfunction(handle)
+                self._functions[key] = self._compiled(*key)
             which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._default_smem[key] = require(
                 "cuFuncGetAttribute", driver.cuFuncGetAttribute(which, self._functions[key])
             )
         return self._functions[key]
+
+    def _compiled(self, kernel: str, compiled_cluster: int) -> Any:
+        """Compile a kernel (CuPy's RawModule, or NVRTC where CuPy is missing) and load it."""
+        name = kernels.KERNELS[kernel].function
+        try:
+            import cupy
+        except ImportError:
+            return self._load_cubin(kernel, compiled_cluster, name)
+        self.compiler = f"CuPy RawModule {cupy.__version__}"
+        module = cupy.RawModule(
+            code=kernels.source(kernel).text,
+            options=kernels.compile_options(compiled_cluster),
+        )
+        self._keep.append(module)
+        return driver.CUfunction(int(module.get_function(name).kernel.ptr))
 
     def _load_cubin(self, kernel: str, compiled_cluster: int, name: str) -> Any:
         self.compiler = f"NVRTC {kernels.nvrtc_version()}"
@@ -126,6 +140,8 @@ class Prober:
         self._log.take()
         try:
             outcome = self._answer(spec)
+        except ModuleRefusedError as error:
+            outcome = _outcome(spec, Status.PASS, calls=(error.call,))
         except Exception as error:  # noqa: BLE001  a probe must cost one record, whatever it does
             note = f"{type(error).__name__}: {error}"[:400]
             if isinstance(error, ThorprobeError):
@@ -138,7 +154,7 @@ class Prober:
         )
 
     def _answer(self, spec: LaunchSpec) -> Outcome:
-        function = self.function(spec.kernel, spec.compiled_cluster)
+        function = self.function(spec)
         stream = self._context.stream
         default_smem = self._default_smem[spec.kernel, spec.compiled_cluster]
         launch = Launch(spec, function, stream, self._stage, default_smem)
@@ -146,6 +162,9 @@ class Prober:
             self.dead = self.untried = True
             note = "the context was already dead before this probe"
             return _outcome(spec, Status.ERROR, calls=launch.calls, note=note)
+        if is_shipped(spec.kernel) and not self._shipped.kernel(spec.kernel).parameters:
+            seen = launch.query()
+            return _outcome(spec, Status.PASS, observed=seen, calls=launch.calls, note=QUERIED)
         launch.parameters = self._parameters(spec)
         # Copies and fills run on the default stream, and a partition's stream does not wait for it.
         require("cuCtxSynchronize after the inputs", driver.cuCtxSynchronize())
@@ -173,24 +192,16 @@ class Prober:
     def _parameters(self, spec: LaunchSpec) -> Parameters:
         self._stage("input")
         ctas = max(1, spec.grid[0] * spec.grid[1] * spec.grid[2])
+        if is_shipped(spec.kernel):
+            return self._shipped_parameters(spec)
         if spec.kernel == "topk":
-            work = spec.workload
-            if work is None:
-                message = "a top-k launch needs a workload"
-                raise ThorprobeError(message)
+            work = self._upload(spec)
             if spec.dynamic_smem < _HEAD_WORDS * 4:
                 raise ThorprobeError(
                     f"a top-k launch needs {_HEAD_WORDS * 4:,} B of dynamic shared memory at least"
                 )
-            if work != self._uploaded:
-                self._uploaded = None
-                self._made = inputs.scores(work)
-                self._memory.put("scores", self._made)
-                lengths = np.full(work.rows, work.length, dtype=np.int32)
-                self._memory.put("lengths", lengths)
-                self._uploaded = work
             stage = max(0, min(spec.dynamic_smem // 4 - _HEAD_WORDS, 49_152))
-            chosen = self._memory.fill("chosen", work.rows * work.k, 0xFFFF_FFF9)
+            chosen = self._memory.fill("chosen", work.rows * work.k, _UNWRITTEN)
             report = self._memory.fill("report", ctas * 4, 0)
             addresses = (self._memory.get("scores", 0), self._memory.get("lengths", 0))
             return pointers_and_words(
@@ -205,24 +216,69 @@ class Prober:
             return (out, _HANG_LIMIT_NS), (ctypes.c_void_p, ctypes.c_uint64)
         return pointers_and_words((out,), ())
 
+    def _upload(self, spec: LaunchSpec) -> Workload:
+        """Put the scores and lengths of a top-k launch on the device, unless they are there."""
+        work = spec.workload
+        if work is None:
+            message = "a top-k launch needs a workload"
+            raise ThorprobeError(message)
+        if work != self._uploaded:
+            self._uploaded = None
+            self._made = inputs.scores(work)
+            self._memory.put("scores", self._made)
+            self._memory.put("lengths", np.full(work.rows, work.length, dtype=np.int32))
+            self._uploaded = work
+        return work
+
+    def _shipped_parameters(self, spec: LaunchSpec) -> Parameters:
+        kernel = self._shipped.kernel(spec.kernel)
+        work = self._upload(spec)
+        workspace = max(1, work.rows * kernel.workspace_bytes // 4)
+        return parameters(
+            kernel,
+            {
+                "logits": self._memory.get("scores", 0),
+                "lengths": self._memory.get("lengths", 0),
+                "output": self._memory.fill("chosen", work.rows * work.k, _UNWRITTEN),
+                # Its contents need not be prepared, so they are made as unlike zeros as can be.
+                "workspace": self._memory.fill("workspace", workspace, _UNWRITTEN),
+                "rows": work.rows,
+                "stride": work.stride,
+            },
+        )
+
     def _read(self, spec: LaunchSpec, observed: Observed) -> tuple[Observed, str]:
+        if is_shipped(spec.kernel):
+            return self._read_shipped(spec, observed)
         if spec.kernel == "topk":
             return self._read_topk(spec, observed)
         if spec.kernel == "trivial":
             return self._read_trivial(spec, observed)
         return observed, ""
 
-    def _read_topk(self, spec: LaunchSpec, observed: Observed) -> tuple[Observed, str]:
+    def _read_shipped(self, spec: LaunchSpec, observed: Observed) -> tuple[Observed, str]:
+        """Compare the result; the kernel says nothing of itself."""
+        check = self._compared(spec)
+        right = check is not None and check.wrong_rows == 0
+        observed = msgspec.structs.replace(observed, verified=right, check=check)
+        return observed, check.detail if check is not None else ""
+
+    def _compared(self, spec: LaunchSpec) -> Check | None:
         work = spec.workload
         if work is None:
-            return observed, ""
+            return None
         chosen = np.empty((work.rows, work.k), dtype=np.int32)
-        report = np.empty((spec.grid[0], spec.grid[1], 4), dtype=np.uint32)
         self._memory.read("chosen", chosen)
-        self._memory.read("report", report)
         if self._oracle is None:
             self._oracle = inputs.oracle(self._oracle_name)
-        check = inputs.check(work, self._made, chosen, self._oracle)
+        return inputs.check(work, self._made, chosen, self._oracle)
+
+    def _read_topk(self, spec: LaunchSpec, observed: Observed) -> tuple[Observed, str]:
+        work, check = spec.workload, self._compared(spec)
+        if work is None or check is None:
+            return observed, ""
+        report = np.empty((spec.grid[0], spec.grid[1], 4), dtype=np.uint32)
+        self._memory.read("report", report)
         seen, ranks_right = _cluster(report[:, :, 0], report[:, :, 1], spec)
         length = min(work.length, work.stride)
         path = 1 if length <= work.k else 2 if length <= _ONE_CTA_LENGTH else 3

@@ -53,6 +53,9 @@ class ReplayAnswerer:
                     outcome, origin=_replayed(outcome.origin), source=self._source
                 )
 
+    def attach(self, shipped: object) -> None:
+        """Do nothing: what was recorded of shipped kernels is in the recording."""
+
     def close(self) -> None:
         """Nothing is held open."""
 

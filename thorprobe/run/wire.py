@@ -4,6 +4,7 @@
 import msgspec
 
 from thorprobe.record import Device, LaunchSpec, Outcome, Record
+from thorprobe.words.shipped import ShippedKernel
 
 
 class Setup(Record, tag="setup", frozen=True, kw_only=True):
@@ -18,6 +19,13 @@ class Ask(Record, tag="ask", frozen=True, kw_only=True):
     """Answer this launch."""
 
     spec: LaunchSpec
+
+
+class Load(Record, tag="load", frozen=True, kw_only=True):
+    """Know these shipped kernels; ``images`` maps the SHA-256 of a cubin to its file."""
+
+    kernels: tuple[ShippedKernel, ...]
+    images: dict[str, str]
 
 
 class Hello(Record, tag="hello", frozen=True, kw_only=True):
@@ -53,7 +61,7 @@ class Answer(Record, tag="answer", frozen=True, kw_only=True):
     compiler: str
 
 
-ToWorker = Setup | Ask
+ToWorker = Setup | Ask | Load
 FromWorker = Hello | Failed | Beat | Answer
 
 encode = msgspec.json.Encoder().encode

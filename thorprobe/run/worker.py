@@ -71,6 +71,8 @@ def _work(line: _Line, messages: Any) -> None:
     prober = Prober(context, log, setup.oracle, line.stage)
     for text in messages:
         message = wire.to_worker(text)
+        if isinstance(message, wire.Load):
+            prober.adopt(message)
         if not isinstance(message, wire.Ask):
             continue
         outcome = prober.answer(message.spec)
