@@ -2,6 +2,7 @@
 """Evidence files as exhibits: judged anew, named by hash, refused where they are none."""
 
 import json
+import os
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -149,7 +150,15 @@ def test_a_file_that_is_no_evidence_is_named(tmp_path, text, named):
 
 
 def test_places_that_are_not_there_and_names_that_clash_are_refused(tmp_path):
-    """A missing file is named, and so are two files of one name that differ."""
+    """A missing file, a device, too large a file, and two files of one name that differ."""
+    with pytest.raises(UsageError, match="no regular file"):
+        read_all([Path("/dev/zero")])
+    large = tmp_path / "large.json"
+    large.write_text("{\n")
+    os.truncate(large, evidence.MAX_BYTES + 1)
+    with pytest.raises(UsageError, match="evidence has at most"):
+        read_all([large])
+    large.unlink()
     with pytest.raises(UsageError, match="no such file"):
         read_all([tmp_path / "none.jsonl"])
     shutil.copy(REPORTS / "gb10-predicted-arms.jsonl", tmp_path / ARMS.name)

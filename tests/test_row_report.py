@@ -199,7 +199,7 @@ def test_a_finding_is_an_annotation_and_the_page_the_step_summary(tmp_path, monk
         (["oracle", "thor-h200-gb10", "--evidence", "none.jsonl"], "none.jsonl"),
         (["oracle", "thor-h200-gb10", "--evidence", "bad.json"], "bad.json"),
         (["oracle", "thor-h200-gb10", "--format", "junit", "--evidence", "."], "junit"),
-        (["report"], "no evidence was named"),
+        (["report"], "no FILE was named"),
         (["report", "--fleet", "thor-h200-gb10"], "without a row"),
         (["report", "--row", "NOPE"], "no shipped fleet"),
         (["report", "--row", "NOPE", "--fleet", "thor-h200-gb10"], "is of row"),

@@ -48,7 +48,7 @@ def report(
         return
     if fleet or not files:
         raise UsageError(
-            f"`--fleet {fleet}` was given without a row" if fleet else "no evidence was named",
+            f"`--fleet {fleet}` was given without a row" if fleet else "no FILE was named",
             "name a store, or `--row ROW` for the report that closes a row",
         )
     answers = [evidence.read(path) for path in files if evidence.is_evidence(path)]

@@ -74,6 +74,8 @@ def _files(places: Iterable[Path]) -> list[Path]:
 
 
 def _read(path: Path) -> Exhibit | None:
+    if path.exists() and not path.is_file():  # A pipe or device has no size to bound.
+        raise UsageError(f"`{path}` is no regular file, and evidence is one", _HINT)
     if not evidence.is_evidence(path):
         return _of_store(path)
     return _of_answer(path) if _command(path) in ANSWERS else None
@@ -82,7 +84,7 @@ def _read(path: Path) -> Exhibit | None:
 def _command(path: Path) -> str:
     try:
         if path.stat().st_size > evidence.MAX_BYTES:
-            return ""
+            evidence.read(path)  # Refuses it, with the sizes.
         return msgspec.json.decode(path.read_bytes(), type=_Head).command
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"`{path}` is no evidence of thorprobe: {error}", _HINT) from error
