@@ -19,6 +19,7 @@ _MADE = runpy.run_path(str(Path(__file__).parent / "exhibits.py"))
 arms, model = _MADE["arms"], _MADE["model"]
 REFUSED, NO_SMEM = _MADE["REFUSED"], _MADE["NO_SMEM"]
 
+SHIPPED = "cooperative_topk_cs@0123456789ab"
 FLEET = load("thor-h200-gb10")
 RUNS, FALLBACK, OPEN, UNPROBED, BLOCKED = OracleStatus
 YES, NO, NO_PREDICTED, UNMEASURED = Gateable
@@ -89,14 +90,14 @@ TABLE = {
         *("V4", OPEN, UNMEASURED, MEASURED),
     ),
     "wrong in the shipped kernel": (
-        *(V33, "thor", [arms(origin=MEASURED, kernel="shipped", by_cluster={8: Verdict.WRONG})]),
+        *(V33, "thor", [arms(origin=MEASURED, kernel=SHIPPED, by_cluster={8: Verdict.WRONG})]),
         *("V2", BLOCKED, NO, MEASURED),
     ),
     "the shipped kernel outranks the stand-in": (
         *(V33, "thor"),
         [
             arms(origin=MEASURED, name="own.jsonl", by_cluster={8: Verdict.WRONG}),
-            arms(origin=MEASURED, name="shipped.jsonl", kernel="shipped"),
+            arms(origin=MEASURED, name="shipped.jsonl", kernel=SHIPPED),
         ],
         *("V6", OPEN, UNMEASURED, MEASURED),
     ),
@@ -241,6 +242,19 @@ def test_an_undetermined_arm_names_what_a_claim_would_decide():
     found = cell(V33, "thor", [arms(by_cluster={8: Verdict.UNDETERMINED}, claims=claims)])
     assert found.status is OPEN
     assert "largest-cluster-8: launches" in found.reason
+
+
+def test_results_of_the_shipped_kernel_are_told_as_its_own():
+    """Where upstream's kernel was launched its results are counted; vLLM was still not run."""
+    own = cell(V33, "h200", [arms("NVIDIA H200", origin=MEASURED)])
+    assert "with thorprobe's kernel standing in" in own.reason
+    seen = arms("NVIDIA H200", origin=MEASURED, kernel=SHIPPED)
+    found = cell(V33, "h200", [seen])
+    assert found.rule == "V6"
+    assert (
+        "the shipped kernel is right in 24 of 24 results; vLLM itself was not run" in found.reason
+    )
+    assert "standing in" not in found.reason
 
 
 def test_thorprobes_own_kernel_never_makes_vllm_run():

@@ -8,13 +8,10 @@ from thorprobe.plan.fleet import FleetDevice
 from thorprobe.plan.policy import Policy, row_ranges
 from thorprobe.record import ArmRow, Origin, Record, Verdict
 from thorprobe.words.exhibit import Exhibit
+from thorprobe.words.shipped import is_shipped
 
 _RANK = (Origin.MEASURED, Origin.RECORDED, Origin.PREDICTED)
 # A measurement outranks a recording of one, and both outrank a prediction.
-
-STAND_IN = "topk"
-"""The kernel of thorprobe's own that stands in for upstream's: launch or refusal carries over to
-it, results do not."""
 
 
 class Testimony(Record, frozen=True, kw_only=True):
@@ -80,7 +77,7 @@ def testimonies(policy: Policy, k: int, exhibits: Sequence[Exhibit]) -> tuple[Te
             continue
         arms = [(arm, x) for arm, x in own if x in kept]
         # Upstream's own kernel, where it was launched, says more than the stand-in.
-        arms = [pair for pair in arms if pair[0].kernel != STAND_IN] or arms
+        arms = [pair for pair in arms if is_shipped(pair[0].kernel)] or arms
         worst = max((arm for arm, _ in arms), key=lambda arm: SEVERITY.index(arm.verdict))
         told.append(
             Testimony(

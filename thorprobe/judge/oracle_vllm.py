@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from thorprobe.judge.catalogue import BY_KEY, FAILING
 from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.finding import code_text
-from thorprobe.judge.oracle_evidence import STAND_IN, Testimony
+from thorprobe.judge.oracle_evidence import Testimony
 from thorprobe.judge.ranges import span, spans
 from thorprobe.plan import gate as gates
 from thorprobe.plan.fleet import Candidate, FleetDevice
@@ -18,6 +18,7 @@ from thorprobe.plan.gate import AuditGate
 from thorprobe.plan.policy import Capability, Policy
 from thorprobe.record import ArmRow, Origin, Record, Refusal, Verdict
 from thorprobe.words.oracle import BlockedArm, Gateable, OracleStatus
+from thorprobe.words.shipped import is_shipped
 
 PERSISTENT = "persistent_topk"
 
@@ -107,9 +108,7 @@ def sent(
 
 def _carries_over(arm: ArmRow) -> bool:
     """Say whether a failure is one of upstream's kernel too: of the stand-in's only a refusal."""
-    if arm.kernel == STAND_IN:
-        return arm.verdict is Verdict.REFUSED
-    return arm.verdict in FAILING
+    return arm.verdict in (FAILING if is_shipped(arm.kernel) else (Verdict.REFUSED,))
 
 
 def _failing(
@@ -184,7 +183,7 @@ def _persistent(paths: Paths, told: Sequence[Testimony]) -> Ruling:
 
 def _launching(reached: Sequence[Testimony], told: Sequence[Testimony]) -> Ruling:
     origin = _weakest(reached)
-    stand_in = any(one.arm.kernel == STAND_IN for one in reached)
+    stand_in = not all(is_shipped(one.arm.kernel) for one in reached)
     how = ", with thorprobe's kernel standing in" if stand_in else ""
     results = "vLLM's own results are not measured here"
     if not stand_in:

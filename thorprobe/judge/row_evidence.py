@@ -12,6 +12,7 @@ from thorprobe.plan.fleet import Fleet
 from thorprobe.record import ArmRow, Origin, Record, Verdict
 from thorprobe.words.exhibit import Exhibit
 from thorprobe.words.row import ArmAnswer, ArmLine, SizesLine, Who
+from thorprobe.words.shipped import is_shipped
 
 _KERNEL = "trivial"
 # The kernel that asks about the cluster alone.
@@ -45,9 +46,11 @@ def who(exhibit: Exhibit) -> Who:
     as_part = ""
     if exhibit.arms is not None and exhibit.dispatched != exhibit.capability:
         as_part = " as cc {}.{}".format(*exhibit.dispatched)
+    arms = exhibit.arms.arms if exhibit.arms is not None else ()
+    shipped = ", shipped kernel" if any(is_shipped(arm.kernel) for arm in arms) else ""
     return Who(
         evidence=exhibit.line.id,
-        label=f"{exhibit.line.device}{as_part}",
+        label=f"{exhibit.line.device}{as_part}{shipped}",
         origin=exhibit.line.origin,
     )
 

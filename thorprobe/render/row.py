@@ -15,8 +15,9 @@ from thorprobe.words.oracle import Cell
 from thorprobe.words.row import ArmAnswer, ArmLine, Loss, Owed, RowSummary, SizesLine, Told, Who
 
 _TIMES = (
-    "Times are of thorprobe's own kernel in graph replays and do not carry over to upstream's; "
-    "persistent_topk, where a proposed gate sends these rows, was not timed"
+    "Times are graph replays of thorprobe's own kernel, which do not carry over to upstream's, "
+    "unless the column says `shipped kernel`; persistent_topk, where a proposed gate sends these "
+    "rows, was not timed"
 )
 _OWNER = (
     "In a checkout of thorprobe; no vLLM is needed, and what is measured takes the prediction's "

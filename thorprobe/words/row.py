@@ -22,7 +22,11 @@ class Owed(Record, frozen=True, kw_only=True):
 
 
 class Who(Record, frozen=True, kw_only=True):
-    """Who answered: ``label`` names device, partition and the part that was dispatched for."""
+    """Who answered.
+
+    ``label`` names device and partition, the part that was dispatched for where it is another, and
+    a shipped kernel where one was launched in the place of thorprobe's own.
+    """
 
     evidence: str
     label: str
@@ -40,7 +44,7 @@ class SizesLine(Record, frozen=True, kw_only=True):
 
 
 class ArmAnswer(Record, frozen=True, kw_only=True):
-    """What one arm does there; ``time_us`` is of thorprobe's kernel, rows x length beside it."""
+    """What one arm does there; ``time_us`` is of the kernel launched, rows x length beside it."""
 
     verdict: Verdict
     code: int | None = None
