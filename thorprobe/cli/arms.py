@@ -7,11 +7,13 @@ import typer
 
 from thorprobe.cli import options as o
 from thorprobe.cli.output import write
-from thorprobe.cli.session import Session
+from thorprobe.cli.session import Session, progress
+from thorprobe.cli.shipped import PREFIX, ShippedFile, of_option
 from thorprobe.errors import UsageError
 
 if TYPE_CHECKING:
     from thorprobe.plan.arms import ArmsOptions
+    from thorprobe.words.shipped import ShippedKernel
 
 _VLLM = "From vLLM's settings"
 
@@ -48,6 +50,14 @@ def topk_arms(
         str, typer.Option("--oracle", help="Checks results: torch, numpy, or auto")
     ] = "auto",
     compiled_dims: o.CompiledOption = False,
+    kernel: Annotated[
+        str,
+        typer.Option(
+            "--kernel",
+            metavar="shipped:FILE",
+            help="Launch the kernels of a wheel, library or cubin, not thorprobe's own",
+        ),
+    ] = "",
     requests: Annotated[
         int | None,
         typer.Option("--requests", help="Concurrent decode requests", rich_help_panel=_VLLM),
@@ -154,10 +164,11 @@ def topk_arms(
         capture_sizes=capture_sizes,
     )
 
-    def dispatched(found: tuple[int, int]) -> plans.ArmsOptions:
-        return from_settings(
-            msgspec.structs.replace(wanted, capability=capability or found), settings
-        )
+    shipped = _shipped(kernel, shown=not no_progress)
+
+    def dispatched(found: tuple[int, int], **held: Any) -> plans.ArmsOptions:
+        asked = msgspec.structs.replace(wanted, capability=capability or found, **held)
+        return from_settings(asked, settings)
 
     plans.plan(dispatched((9, 0)))  # Bad values end it here, before a device is touched.
     session = Session(
@@ -174,6 +185,7 @@ def topk_arms(
         baseline=baseline,
         deadline_s=deadline,
         oracle=_oracle(oracle),
+        shipped=shipped,
     )
     if reach is not None:
         if session.form is not o.Format.TEXT:
@@ -185,9 +197,39 @@ def topk_arms(
         raise typer.Exit
 
     def question(found: Any) -> ArmsQuestion:
-        return ArmsQuestion(dispatched(found.capability))
+        held: dict[str, Any] = {}
+        if shipped is not None:
+            held = _as_shipped(shipped.kernels(found), wanted.k, policy)
+        return ArmsQuestion(dispatched(found.capability, **held))
 
     raise typer.Exit(int(session.run(question, wanted.partition)))
+
+
+def _shipped(name: str, *, shown: bool) -> ShippedFile | None:
+    if name and not name.startswith(PREFIX):
+        raise UsageError(
+            f"`--kernel {name}` was asked for, but the arms are driven with thorprobe's own kernel "
+            "or with a shipped one",
+            "write `--kernel shipped:FILE`: a wheel, a library, a cubin or a fatbin",
+        )
+    return of_option([name] if name else [], lambda: progress("inspect", shown=shown))
+
+
+def _as_shipped(
+    kernels: "tuple[ShippedKernel, ...]", k: tuple[int, ...], policy: list[str] | None
+) -> dict[str, Any]:
+    """Return the options of shipped kernels: their own policy, those of the wanted k."""
+    known = [kernel for kernel in kernels if kernel.policy]
+    if not known:
+        raise UsageError(
+            "the file's kernels belong to no version whose arms are known, so no num_rows leads to "
+            "them",
+            "`thorprobe cluster-sweep --kernel shipped:FILE` asks about their clusters",
+        )
+    return {
+        "shipped": tuple(kernel for kernel in known if kernel.k in k) or tuple(known),
+        "policies": tuple(policy or {kernel.policy: None for kernel in known}),
+    }
 
 
 def _oracle(name: str) -> str:

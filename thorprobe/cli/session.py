@@ -11,6 +11,7 @@ from typing import Any
 
 from thorprobe.cli.options import FailOn, Format
 from thorprobe.cli.output import show
+from thorprobe.cli.shipped import PREFIX, check_held
 from thorprobe.errors import CouldNotProbeError, ExitCode, UsageError
 
 DEFAULT_PROFILE = "thor"
@@ -20,7 +21,7 @@ _NO_DEVICE = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """The shared options of a measuring command."""
+    """The shared options of a measuring command; ``shipped`` is a ShippedFile or None."""
 
     device: str | None = None
     profile: str | None = None
@@ -35,6 +36,7 @@ class Session:
     baseline: Path | None = None
     deadline_s: float = 10.0
     oracle: str = "numpy"
+    shipped: Any = None
     argv: Sequence[str] = field(default_factory=lambda: tuple(sys.argv[1:]))
 
     def check(self) -> None:
@@ -138,6 +140,8 @@ class Session:
         for opener in self.answerers_of(kept, partition):
             answerer = opener()
             try:
+                if self.shipped is not None and self.replay is None:
+                    self.shipped.attach(answerer)
                 documents.append(self._inquire(question_for, answerer, kept))
             finally:
                 answerer.close()
@@ -180,6 +184,7 @@ class Session:
                     f"`thorprobe {kept.header.command} --resume {self.resume}`",
                 )
             question = of_header(kept.header)
+            check_held(question, self.shipped, answerer.device)
         if self.replay is not None:
             question = _replayed(question, answerer)
         path = self.resume or self.store or _default_store(question.command, answerer)
@@ -276,7 +281,10 @@ def _public(argv: Sequence[str]) -> tuple[str, ...]:
     for word in argv:
         flag, equals, value = word.partition("=")
         if equals and flag.startswith("-"):
-            shown.append(f"{flag}={_without_folder(value)}")
+            prefix = PREFIX if value.startswith(PREFIX) else ""
+            shown.append(f"{flag}={prefix}{_without_folder(value.removeprefix(prefix))}")
+        elif word.startswith(PREFIX):
+            shown.append(PREFIX + _without_folder(word.removeprefix(PREFIX)))
         elif word[:1] == "-" and word[1:2].isalpha():  # A short option with its value attached.
             shown.append(word[:2] + _without_folder(word[2:]))
         else:

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from thorprobe.cli import options as o
-from thorprobe.cli.session import Session
+from thorprobe.cli.session import Session, progress
+from thorprobe.cli.shipped import PREFIX, of_option
 
 
 def cluster_sweep(
@@ -16,7 +17,11 @@ def cluster_sweep(
     ] = "1-16",
     kernel: Annotated[
         list[str] | None,
-        typer.Option("--kernel", metavar="NAME", help="Only this kernel: trivial or topk"),
+        typer.Option(
+            "--kernel",
+            metavar="NAME|shipped:FILE",
+            help="Only this kernel: trivial, topk, or those of a wheel, library or cubin",
+        ),
     ] = None,
     compiled_dims: o.CompiledOption = False,
     device: o.DeviceOption = None,
@@ -38,21 +43,26 @@ def cluster_sweep(
     Asks 1 to 16 CTAs, with and without the non-portable opt-in, for a trivial kernel and a real
     top-k kernel: the driver's potential and active clusters, the launch, and what the kernel saw.
     """
+    import msgspec
+
     from thorprobe.plan import partition as partitions
     from thorprobe.plan import sweep
     from thorprobe.question import SweepQuestion
 
     parsed = partitions.parse(partition)
+    names = tuple(dict.fromkeys(kernel or ()))
+    shipped = of_option(names, lambda: progress("inspect", shown=not no_progress))
     asked = sweep.SweepOptions(
         sizes=sweep.parse_sizes(sizes),
-        kernels=tuple(dict.fromkeys(kernel or ())),
+        kernels=tuple(name for name in names if not name.startswith(PREFIX)),
         partition=str(parsed) if parsed else "",
         compiled=compiled_dims,
     )
     sweep.plan(asked)  # A bad kernel name is found before a device is touched.
 
-    def question(_device: Any) -> SweepQuestion:
-        return SweepQuestion(asked)
+    def question(found: Any) -> SweepQuestion:
+        held = shipped.kernels(found) if shipped else ()
+        return SweepQuestion(msgspec.structs.replace(asked, shipped=held))
 
     session = Session(
         device=device,
@@ -67,5 +77,6 @@ def cluster_sweep(
         fail_on=fail_on or (),
         baseline=baseline,
         deadline_s=deadline,
+        shipped=shipped,
     )
     raise typer.Exit(int(session.run(question, asked.partition)))

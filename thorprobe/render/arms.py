@@ -44,7 +44,7 @@ def kernel(summary: ArmsSummary) -> str:
         return KERNEL
     return plain(
         f"shipped {', '.join(labels)} (after @: the image's SHA-256, whole among the inputs), "
-        "launched with the grid, cluster, threads, bytes and parameter block of its host code"
+        "asked about with the grid, cluster, threads, bytes and parameter block of its host code"
     )
 
 
