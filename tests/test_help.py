@@ -18,12 +18,15 @@ def test_list_describes_everything_in_one_sentence(main):
     """Probes, footprints, profiles, policies, scenarios and causes each have a description."""
     groups = json.loads(main("list", "--json").out)
     assert set(groups) == {
-        *("probes", "kernels", "footprints", "profiles", "policies", "scenarios", "causes")
+        *("probes", "kernels", "footprints", "profiles", "policies", "gates", "claims"),
+        *("scenarios", "causes"),
     }
     assert set(groups["probes"]) == {"cluster-sweep", "topk-arms"}
     assert len(groups["footprints"]) == 6
     assert {"thor", "h200", "gb10"} <= set(groups["profiles"])
     assert {"e126687a9a", "0.33.0"} <= set(groups["policies"])
+    assert {"0.33.0", "pr-56084", "pr-56102", "occupancy"} <= set(groups["gates"])
+    assert {"largest-cluster-8", "clusters-of-8"} <= set(groups["claims"])
     assert {"thor-report", "h200-full", "h200-sms8"} <= set(groups["scenarios"])
     assert {"larger-than-any-gpc", "undetermined"} <= set(groups["causes"])
     text = main("list").out

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from thorprobe.errors import ExitCode, UsageError
+from thorprobe.plan.claim import by_id
 from thorprobe.run import profile
 
+OWN = 'id = "of-12", statement = "12 run", source = "a report"'
 THOR = (resources.files("thorprobe.run") / "profiles" / "thor.toml").read_text()
 
 
@@ -45,6 +47,17 @@ def test_a_profile_is_loaded_from_a_path(tmp_path: Path) -> None:
     assert profile.load(str(path)).device().profile == "mine"
 
 
+def test_a_profile_names_claims_of_the_register_or_states_its_own(tmp_path: Path) -> None:
+    """An id takes what the register says; a table in the file is a claim of the file's own."""
+    registered = by_id("largest-cluster-8")
+    (claim,) = profile.load("thor").claims
+    assert (claim.statement, claim.source) == (registered.statement, registered.source)
+    path = tmp_path / "own.toml"
+    own = f'["largest-cluster-8", {{ {OWN.replace("12", "6")}, largest_cluster = 6 }}]'
+    path.write_text(THOR.replace('["largest-cluster-8"]', own))
+    assert [c.largest_cluster for c in profile.load(str(path)).claims] == [8, 6]
+
+
 def test_an_unknown_profile_is_a_usage_error_that_lists_the_known() -> None:
     """An unknown name is refused with the names there are and a hint."""
     with pytest.raises(UsageError) as caught:
@@ -64,7 +77,10 @@ def test_an_unknown_profile_is_a_usage_error_that_lists_the_known() -> None:
         ("value = 232448", "value = -1", "max_smem_per_block_optin"),
         ("sms = { value = 20", "sms = { value = 21", "21 SMs"),
         ("sms = { value = 20", "sms = { value = 40", "no layout of 40 SMs"),
-        ("largest_cluster = 8", "largest_cluster = 12", "largest-cluster-8"),
+        ('["largest-cluster-8"]', f"[{{ {OWN}, largest_cluster = 12 }}]", "`of-12`"),
+        ('["largest-cluster-8"]', '["largest-cluster-80"]', "`largest-cluster-80`"),
+        ('["largest-cluster-8"]', '["thor-20-sms"]', "`thor-20-sms` says nothing of the largest"),
+        ('["largest-cluster-8"]', "8", "claims"),
         ("[layout]", "[layout]\nfuture = 1", "future"),
         ("[limits]", "[limits", "not TOML"),
     ],

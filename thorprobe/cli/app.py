@@ -8,7 +8,18 @@ from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from thorprobe.cli import arms, audit, doctor, listing, model_topk, oracle, report, scenarios, sweep
+from thorprobe.cli import (
+    arms,
+    audit,
+    claims,
+    doctor,
+    listing,
+    model_topk,
+    oracle,
+    report,
+    scenarios,
+    sweep,
+)
 from thorprobe.errors import EXIT_CODE_HELP, ExitCode, ThorprobeError
 
 app = typer.Typer(
@@ -22,6 +33,7 @@ app.command("doctor")(doctor.doctor)
 app.command("cluster-sweep")(sweep.cluster_sweep)
 app.command("topk-arms")(arms.topk_arms)
 app.command("audit")(audit.audit)
+app.command("claims")(claims.claims)
 app.command("model-topk")(model_topk.model_topk)
 app.command("oracle")(oracle.oracle)
 app.command("run")(scenarios.run)

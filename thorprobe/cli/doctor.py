@@ -2,10 +2,14 @@
 """``thorprobe doctor``."""
 
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
 from thorprobe.cli import options as o
+
+if TYPE_CHECKING:
+    from thorprobe.run.survey import Fact
 
 
 def doctor(*, json: o.JsonOption = False, output: o.OutputOption = None) -> None:
@@ -16,7 +20,7 @@ def doctor(*, json: o.JsonOption = False, output: o.OutputOption = None) -> None
     from thorprobe.cli.output import write
     from thorprobe.run.survey import survey
 
-    facts = survey()
+    facts = (*survey(), _gate())
     if json:
         import msgspec
 
@@ -41,6 +45,24 @@ def doctor(*, json: o.JsonOption = False, output: o.OutputOption = None) -> None
         typer.echo(
             f"\n{len(missing)} missing, marked with !, each with the line that mends it", err=True
         )
+
+
+def _gate() -> "Fact":
+    """Say what the gate of an installed vLLM has, and whether the data describes it."""
+    from thorprobe.errors import CouldNotProbeError, ThorprobeError
+    from thorprobe.judge.installed import compare
+    from thorprobe.run import installed
+    from thorprobe.run.survey import Fact
+
+    try:
+        read = installed.here()
+    except CouldNotProbeError:
+        return Fact(topic="vLLM", name="gate", value="no vLLM in this environment")
+    except ThorprobeError as error:
+        return Fact(topic="vLLM", name="gate", value=error.sentence, found=False, mend=error.hint)
+    told = compare(read.source, read.version, read.gates)
+    mend = "thorprobe audit --installed" if told.mismatches else ""
+    return Fact(topic="vLLM", name="gate", value=told.finding, found=not mend, mend=mend)
 
 
 def _lines(facts: "tuple[object, ...]") -> "list[str]":

@@ -17,14 +17,15 @@ KERNELS = {
 
 
 def list_(*, json: o.JsonOption = False) -> None:
-    """List probes, kernels, footprints, profiles, policies, scenarios and causes."""
+    """List probes, kernels, footprints, profiles, policies, gates, claims, scenarios and causes."""
     from thorprobe.judge.catalogue import CATALOGUE
-    from thorprobe.plan import footprint, policy, scenario
+    from thorprobe.plan import claim, footprint, gate, policy, scenario
     from thorprobe.run import profile
 
     scenarios = [scenario.load(name) for name in scenario.names()]
     profiles = [profile.load(name) for name in profile.names()]
     policies = [policy.load(name) for name in policy.names()]
+    gates = [gate.load(name) for name in gate.names()]
     groups = {
         "probes": PROBES,
         "kernels": KERNELS,
@@ -34,6 +35,8 @@ def list_(*, json: o.JsonOption = False) -> None:
         },
         "profiles": {p.name: p.description for p in profiles},
         "policies": {p.name: f"{p.version}, {p.date}: {p.source}" for p in policies},
+        "gates": {g.name: f"{g.status}: {g.title}" for g in gates},
+        "claims": {c.id: f"{c.status.value}: {c.statement}" for c in claim.register()},
         "scenarios": {s.name: s.description for s in scenarios},
         "causes": {c.key: c.sentence for c in CATALOGUE},
     }

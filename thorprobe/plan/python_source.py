@@ -17,10 +17,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Fetch = Callable[[str], str | None]
 """Returns the text of a package-relative path such as ``vllm/platforms/cuda.py``, or None."""
 
+Assigned = tuple[ast.stmt, ast.expr, ast.expr]
+"""A statement, one of its targets, and the value."""
+
 _DEPTH = 12
 _HOPS = 4
 _MOST_CLAUSES = 128
-_STEPS = 20_000
+_STEPS = 2_000
 # Sources that a person wrote need a few hundred; a file made to blow up ends here.
 
 UNPARSED = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -65,6 +68,14 @@ class Module:
         self.parents = {
             child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
         }
+        self._assigned: dict[ast.AST, list[Assigned]] = {}
+
+    def assigned(self, place: ast.AST) -> "list[Assigned]":
+        """Return what is assigned in a function or class, or by the module's own statements."""
+        if place not in self._assigned:
+            own_only = place is self.tree
+            self._assigned[place] = list(_assignments(place, own_only=own_only))
+        return self._assigned[place]
 
     def imported(self, name: str) -> "tuple[Module, str] | None":
         """Return the module that a name is imported from, and its name there."""
@@ -111,7 +122,7 @@ class Scope:
         if _is_self(node) and isinstance(node, ast.Attribute) and self.class_ is not None:
             found = [
                 (value, owner)
-                for owner, target, value in _assignments(self.class_)
+                for owner, target, value in self.module.assigned(self.class_)
                 if isinstance(target, ast.Attribute)
                 and _is_self(target)
                 and target.attr == node.attr
@@ -128,10 +139,9 @@ class Scope:
                 return None
             places.insert(0, (self.function, self))
         for place, scope in places:
-            own_only = place is self.module.tree
             found = [
                 value
-                for _, target, value in _assignments(place, own_only=own_only)
+                for _, target, value in self.module.assigned(place)
                 if isinstance(target, ast.Name) and target.id == name
             ]
             if len(found) == 1:
@@ -299,9 +309,7 @@ def _ancestors(module: Module, node: ast.AST) -> Iterator[ast.AST]:
         yield node
 
 
-def _assignments(
-    place: ast.AST, *, own_only: bool = False
-) -> Iterator[tuple[ast.stmt, ast.expr, ast.expr]]:
+def _assignments(place: ast.AST, *, own_only: bool) -> Iterator[Assigned]:
     """Yield statement, target and value; with ``own_only`` those of no function or class inside."""
     waiting: list[ast.AST] = list(ast.iter_child_nodes(place))
     while waiting:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from thorprobe.record import ArmsSummary, Device, Document, Origin, Status
-from thorprobe.render import arms, sweep
+from thorprobe.render import arms, claim_remarks, sweep
 from thorprobe.render.escape import plain
 from thorprobe.render.legend import legend
 from thorprobe.render.table import Table, counted
@@ -54,6 +54,7 @@ def page(document: Document) -> Page:
         without = sweep.without_opt_in(document)
         remarks = [("Without the opt-in", without)] if without else []
         remarks.append(("GPC map", sweep.gpc_map(summary)))
+        remarks += claim_remarks.remarks(document)
         kind = "Cluster sweep"
     return Page(
         kind=kind,

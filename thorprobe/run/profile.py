@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from thorprobe.errors import UsageError
+from thorprobe.plan import claim as claim_register
 from thorprobe.plan import partition as partitions
 from thorprobe.record import Claim, Device, Limits, Origin, Record
 from thorprobe.run.admissible import Admissible, Constraints
@@ -83,7 +84,10 @@ class PartitionMap(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Profile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One device as a file describes it. ``sha256`` is of the file, hexadecimal."""
+    """One device as a file describes it. ``sha256`` is of the file, hexadecimal.
+
+    A file names claims by their ids in the register (``thorprobe claims``), or states its own.
+    """
 
     name: Text
     title: Text
@@ -226,16 +230,31 @@ def parse(data: bytes, asked: str) -> Profile:
     """Check the bytes of a profile file; ``asked`` is what the user called it. See ``load``."""
     try:
         tables = tomllib.loads(data.decode())
+        tables["claims"] = _registered(tables.get("claims", []))
         profile = msgspec.convert(tables, Profile)
     # A TOML file nested deep enough exhausts the parser's stack.
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _bad(asked, f"it is not TOML: {error or 'nested too deeply'}") from error
     except msgspec.ValidationError as error:
         raise _bad(asked, str(error)) from error
+    except UsageError as error:
+        raise _bad(asked, error.sentence) from error
     reason = _contradiction(profile)
     if reason:
         raise _bad(asked, reason)
     return msgspec.structs.replace(profile, sha256=hashlib.sha256(data).hexdigest())
+
+
+def _registered(claims: object) -> object:
+    """Put what the register says in the place of each id; anything else is left to the schema."""
+    if not isinstance(claims, list):
+        return claims
+    return [
+        msgspec.to_builtins(claim_register.by_id(entry).as_layout())
+        if isinstance(entry, str)
+        else entry
+        for entry in claims
+    ]
 
 
 def _read_file(path: Path) -> bytes:

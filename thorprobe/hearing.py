@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brings recorded runs before the register of published claims."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from thorprobe.errors import UsageError
+from thorprobe.inquiry import of_recording
+from thorprobe.judge.claim import weigh
+from thorprobe.plan.claim import ClaimStatus, PublishedClaim, register
+from thorprobe.record import Document, Origin, Record
+from thorprobe.run.store import read
+from thorprobe.words.claims import (
+    ClaimLine,
+    ClaimResult,
+    ClaimsSummary,
+    ClaimSubject,
+    Standing,
+)
+
+Standings = Mapping[str, Mapping[Standing, tuple[str, ...]]]
+
+
+class Held(Record, frozen=True, kw_only=True):
+    """What came of it, before it is put into an envelope."""
+
+    origin: Origin
+    results: tuple[ClaimResult, ...]
+    summary: ClaimsSummary
+    inputs: dict[str, str]
+
+
+def hold(stores: Sequence[Path]) -> Held:
+    """Hold every claim against every store; without a store only the register is told.
+
+    Raises UsageError for a bad store, and for two of one name.
+    """
+    results: list[ClaimResult] = []
+    subjects: list[ClaimSubject] = []
+    inputs: dict[str, str] = {}
+    for path in stores:
+        document = of_recording(read(path))
+        if path.stem in {subject.name for subject in subjects}:
+            raise UsageError(
+                f"two stores are called `{path.stem}`, and the answer is by name",
+                "give one of them another name",
+            )
+        subjects.append(_subject(path, document))
+        results += weigh(register(), path.stem, document)
+        inputs[f"store {path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    standings = {
+        subject.name: {
+            standing: tuple(
+                r.claim
+                for r in results
+                if r.about and r.subject == subject.name and r.standing is standing
+            )
+            for standing in Standing
+        }
+        for subject in subjects
+    }
+    return Held(
+        # Without a run there is nothing but what was published.
+        origin=Origin.RECORDED if subjects else Origin.PUBLISHED,
+        results=tuple(results),
+        summary=ClaimsSummary(
+            finding=_finding(standings, subjects),
+            next_action=_next_action(standings, subjects),
+            register=tuple(_line(claim) for claim in register()),
+            subjects=tuple(subjects),
+            standings=standings,
+        ),
+        inputs=inputs,
+    )
+
+
+def _subject(path: Path, document: Document) -> ClaimSubject:
+    device = document.device
+    measured = document.origin is Origin.MEASURED
+    origin = Origin.RECORDED if measured else document.origin
+    where = f" {device.partition}" if device.partition else ""
+    return ClaimSubject(
+        name=path.stem,
+        label=f"{device.name}{where}, {path.name} ({origin.value})",
+        origin=origin,
+    )
+
+
+def _line(claim: PublishedClaim) -> ClaimLine:
+    return ClaimLine(
+        id=claim.id,
+        statement=claim.statement,
+        source=claim.source,
+        status=claim.status,
+        date=claim.date,
+        disputed_by=claim.disputed_by,
+        device=claim.device.text,
+        says=tuple(said.text for said in claim.says),
+    )
+
+
+def _finding(standings: Standings, subjects: Sequence[ClaimSubject]) -> str:
+    if not subjects:
+        disputed = [c.id for c in register() if c.status is ClaimStatus.DISPUTED]
+        return f"{len(register())} claims were published; disputed are {', '.join(disputed)}"
+    parts = []
+    for subject in subjects:
+        found = standings[subject.name]
+        told = [
+            f"{standing.value} {', '.join(found[standing])}"
+            for standing in (Standing.CONTRADICTED, Standing.CONFIRMED)
+            if found[standing]
+        ]
+        many = len(found[Standing.OPEN])
+        told.append(f"{many} about this device left open")
+        parts.append(f"{subject.label}: {'; '.join(told)}")
+    return ". ".join(parts)
+
+
+def _next_action(standings: Standings, subjects: Sequence[ClaimSubject]) -> str:
+    if not subjects:
+        return "`thorprobe claims STORE` holds them against a run"
+    if any(standings[subject.name][Standing.OPEN] for subject in subjects):
+        return "`thorprobe cluster-sweep` on the whole device decides most of what is left open"
+    return ""

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of ``claims``: what was published, and how a run stands to it."""
+
+from enum import StrEnum
+
+from thorprobe.evidence import Evidence
+from thorprobe.plan.claim import ClaimStatus
+from thorprobe.record import Origin, Record
+
+
+class Standing(StrEnum):
+    """What one run says of one claim."""
+
+    CONFIRMED = "confirmed"
+    CONTRADICTED = "contradicted"
+    OPEN = "left open"
+
+
+class ClaimResult(Record, frozen=True, kw_only=True):
+    """One claim held against one run.
+
+    ``observed`` is what the run has of each thing that the claim says, ``reason`` why it is left
+    open, empty where it is not. ``about`` says whether the claim is about this device at all.
+    """
+
+    id: str
+    subject: str
+    claim: str
+    standing: Standing
+    about: bool
+    observed: str = ""
+    reason: str = ""
+
+
+class ClaimLine(Record, frozen=True, kw_only=True):
+    """One entry of the register, in words."""
+
+    id: str
+    statement: str
+    source: str
+    status: ClaimStatus
+    date: str
+    disputed_by: str
+    device: str
+    says: tuple[str, ...]
+
+
+class ClaimSubject(Record, frozen=True, kw_only=True):
+    """A run that claims are held against, and where its answers come from."""
+
+    name: str
+    label: str
+    origin: Origin
+
+
+class ClaimsSummary(Record, tag="claims", tag_field="kind", frozen=True, kw_only=True):
+    """The register, and the ids by standing of each run that it was held against."""
+
+    finding: str
+    next_action: str = ""
+    register: tuple[ClaimLine, ...]
+    subjects: tuple[ClaimSubject, ...] = ()
+    standings: dict[str, dict[Standing, tuple[str, ...]]]
+
+
+Claims = Evidence[ClaimResult, ClaimsSummary]
