@@ -11,6 +11,7 @@ import pytest
 from thorprobe import audit as auditing
 from thorprobe.errors import UsageError
 from thorprobe.judge.audit import Contender, audit
+from thorprobe.judge.cost import costs
 from thorprobe.plan import gate as gates
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.record import DriverCall, Origin, Verdict
@@ -210,8 +211,7 @@ def test_a_verdict_that_changes_within_an_arm_splits_its_rows():
 )
 def test_what_a_fix_throws_away_of_upstreams_kernel(part, rows, times):
     """The recorded time of the lost arm, of the best size, and of torch.topk, with the source."""
-    costs = [c for c in summary([part]).costs if "vLLM" in c.kernel and c.rows == rows]
-    (cost,) = costs
+    (cost,) = [c for c in summary([part]).costs if "vLLM" in c.kernel and c.rows == rows]
     assert (cost.cluster, cost.arm_us, cost.best_cluster, cost.best_us, cost.other_us) == times
     assert set(cost.gates) == {"pr-56084", "pr-56102"}
     assert "torch.topk" in cost.other
@@ -228,9 +228,9 @@ def test_what_a_fix_throws_away_of_thorprobes_kernel(part):
         for o in party(part).document.results
         if o.observed.time_us
     }
-    costs = [c for c in summary([part]).costs if "thorprobe" in c.kernel]
-    assert [c.rows for c in costs] == [33, 34, 64]
-    for cost in costs:
+    found = [c for c in summary([part]).costs if "thorprobe" in c.kernel]
+    assert [c.rows for c in found] == [33, 34, 64]
+    for cost in found:
         assert cost.arm_us == times[cost.rows, cost.cluster]
         assert cost.other_us == times[cost.rows, 0]
         assert cost.best_us == min(
@@ -239,11 +239,20 @@ def test_what_a_fix_throws_away_of_thorprobes_kernel(part):
         assert set(cost.gates) == {"pr-56084", "pr-56102"}
 
 
+def test_times_of_a_shipped_kernel_are_not_called_thorprobes():
+    """A store of a shipped kernel has that kernel's label at its times."""
+    found = party("sms24")
+    subject = msgspec.structs.replace(found.subject, kernel="cooperative_topk@0123456789ab")
+    result, _ = judged("sms24", "pr-56084")
+    told = {cost.kernel for cost in costs(subject, found.document, [result], [])}
+    assert told == {"shipped cooperative_topk@0123456789ab"}
+
+
 def test_rows_whose_arm_is_refused_lose_nothing_to_a_gate():
     """At rows 1 and 4 no gate is charged; only a step down would serve them."""
-    costs = [c for part in PARTITIONS for c in summary([part]).costs if c.rows <= 4]
-    assert costs
-    assert all(c.gates == () and c.cluster == 8 for c in costs)
+    found = [c for part in PARTITIONS for c in summary([part]).costs if c.rows <= 4]
+    assert found
+    assert all(c.gates == () and c.cluster == 8 for c in found)
     assert not summary(["sms8"], ["0.33.0"]).costs
     assert not summary(["full", "thor", "h200", "gb10"]).costs
 

@@ -18,7 +18,7 @@ from thorprobe.plan import gate as gates
 from thorprobe.plan.arms import ArmsOptions
 from thorprobe.plan.gate import AuditGate
 from thorprobe.question import ArmsQuestion
-from thorprobe.record import ArmsSummary, Document, Origin, Record
+from thorprobe.record import ArmsSummary, Document, Origin, Outcome, Record
 from thorprobe.run import recorded_times
 from thorprobe.run.installed import Sources
 from thorprobe.run.model import ModelAnswerer
@@ -32,6 +32,7 @@ from thorprobe.words.audit import (
     Subject,
 )
 from thorprobe.words.installed import Installed
+from thorprobe.words.shipped import is_shipped
 
 PROFILES = ("thor", "h200", "gb10")
 """Who is answered for where nobody was named."""
@@ -93,11 +94,16 @@ def of_store(path: Path) -> Party:
         device=device,
         capability=capability,
         source=f"store {path.name}, {document.started}",
+        kernel=", ".join(sorted({o.spec.kernel for o in document.results if _shipped(o)})),
     )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Party(
         subject=subject, document=document, inputs={f"store {path.name}": digest}, software={}
     )
+
+
+def _shipped(outcome: Outcome) -> bool:
+    return is_shipped(outcome.spec.kernel)
 
 
 class Audited(Record, frozen=True, kw_only=True):
@@ -154,7 +160,7 @@ def audit(
         causes=causes,
         costs=tuple(found_costs),
         installed=installed,
-        proposal=proposal(on, shown, subjects, causes),
+        proposal=proposal(on, shown, subjects, causes, found_costs),
     )
     predicted = any(subject.origin is Origin.PREDICTED for subject in subjects)
     return Audited(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from thorprobe.errors import UsageError
 from thorprobe.inquiry import of_recording
-from thorprobe.judge.claim import weigh
+from thorprobe.judge.claim import IN_A_PART, weigh
 from thorprobe.plan.claim import ClaimStatus, PublishedClaim, register
 from thorprobe.record import Document, Origin, Record
 from thorprobe.run.store import read
@@ -66,7 +66,7 @@ def hold(stores: Sequence[Path]) -> Held:
         results=tuple(results),
         summary=ClaimsSummary(
             finding=_finding(standings, subjects),
-            next_action=_next_action(standings, subjects),
+            next_action=_next_action(results, subjects),
             register=tuple(_line(claim) for claim in register()),
             subjects=tuple(subjects),
             standings=standings,
@@ -118,9 +118,9 @@ def _finding(standings: Standings, subjects: Sequence[ClaimSubject]) -> str:
     return ". ".join(parts)
 
 
-def _next_action(standings: Standings, subjects: Sequence[ClaimSubject]) -> str:
+def _next_action(results: Sequence[ClaimResult], subjects: Sequence[ClaimSubject]) -> str:
     if not subjects:
         return "`thorprobe claims STORE` holds them against a run"
-    if any(standings[subject.name][Standing.OPEN] for subject in subjects):
-        return "`thorprobe cluster-sweep` on the whole device decides most of what is left open"
+    if any(result.reason.startswith(IN_A_PART) for result in results):
+        return "`thorprobe cluster-sweep` without `--partition` decides what a part leaves open"
     return ""

@@ -23,6 +23,9 @@ from thorprobe.words.claims import ClaimResult, Standing
 
 TOO_LARGE = catalogue_cause("larger-than-any-gpc").key
 
+IN_A_PART = "measured in a part"
+"""How a reason starts that a partition or MIG slice is not the whole device."""
+
 _LIMITS: Mapping[Quantity, Callable[[Document], int]] = {
     Quantity.SMS: lambda d: d.device.sms,
     Quantity.SMEM_OPTIN: lambda d: d.device.limits.max_smem_per_block_optin,
@@ -83,7 +86,7 @@ def _of(said: Predicate, document: Document) -> _Told:
     if quantity in _LIMITS:
         return _compared(said, _LIMITS[quantity](document))
     if device.partition or "MIG" in device.name.split():
-        return Standing.OPEN, f"measured in a part of {device.available_sms} SMs only"
+        return Standing.OPEN, f"{IN_A_PART} of {device.available_sms} SMs only"
     return _of_clusters(said, document)
 
 

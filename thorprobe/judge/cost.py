@@ -32,7 +32,7 @@ def costs(
     if not device.partition or subject.origin is Origin.PREDICTED:
         return ()
     found = [*_upstream(subject, results, recorded), *_own(subject, document, results)]
-    return tuple(sorted(found, key=lambda c: (c.kernel == OWN_KERNEL, c.rows)))
+    return tuple(found)
 
 
 def _upstream(
@@ -60,7 +60,7 @@ def _upstream(
 
 
 def _own(subject: Subject, document: Document, results: Sequence[AuditResult]) -> Iterator[Cost]:
-    for work, (us, alone) in _timed(document).items():
+    for work, (us, alone) in sorted(_timed(document).items(), key=lambda item: item[0].rows):
         at = _lost(results, work.rows)
         if at is not None and at[0] in us and alone is not None:
             yield _cost(
@@ -69,7 +69,7 @@ def _own(subject: Subject, document: Document, results: Sequence[AuditResult]) -
                 us,
                 rows=work.rows,
                 columns=work.columns,
-                kernel=OWN_KERNEL,
+                kernel=f"shipped {subject.kernel}" if subject.kernel else OWN_KERNEL,
                 source=subject.source,
                 other=STAND_IN,
                 other_us=alone,

@@ -4,8 +4,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from thorprobe.judge.audit_finding import On, and_, by_gate, causes_sentence
+from thorprobe.judge.cost import OWN_KERNEL
 from thorprobe.record import Origin
-from thorprobe.words.audit import Gate, Proposal, Refused, Subject
+from thorprobe.words.audit import Cost, Gate, Proposal, Refused, Subject
 
 CODE = '''\
 # Once per device, context (a MIG slice or green context has its own answer), k and wanted size.
@@ -60,6 +61,7 @@ def proposal(
     gates: Sequence[Gate],
     subjects: Sequence[Subject],
     causes: Mapping[str, Mapping[str, Refused]],
+    costs: Sequence[Cost] = (),
 ) -> Proposal:
     """Return the text: why, what each gate was found to decide wrongly, why, and what to ask.
 
@@ -71,7 +73,9 @@ def proposal(
             *_found(on, gates, subjects),
             *_refused(subjects, causes),
             *_basis(subjects),
+            *_times(subjects, costs),
             _ASK,
+            *_fastest(subjects, costs),
         ),
         code=CODE,
     )
@@ -101,6 +105,41 @@ def _found(on: On, gates: Sequence[Gate], subjects: Sequence[Subject]) -> Iterat
         yield (
             f"Asking cudaOccupancyMaxActiveClusters decides no row wrongly: {'; '.join(grounds)}."
         )
+
+
+def _times(subjects: Sequence[Subject], costs: Sequence[Cost]) -> Iterator[str]:
+    """Say what the kept-out arms take in upstream's own kernel, and what is not known."""
+    lost = [cost for cost in _upstream(costs) if cost.gates]
+    if not lost:
+        return
+    labels = {subject.name: subject.label for subject in subjects}
+    told = [
+        f"{cost.arm_us:.1f} us at {cost.cluster} CTAs for {cost.rows} rows on "
+        f"{labels[cost.subject]} ({cost.other}: {cost.other_us:.1f} us)"
+        for cost in lost
+    ]
+    yield (
+        f"What the kept-out arms take ({lost[0].kernel}, {lost[0].columns:,} columns): "
+        f"{'; '.join(told)}. What persistent_topk takes there is not on record, so the loss "
+        "against it is not established."
+    )
+
+
+def _fastest(subjects: Sequence[Subject], costs: Sequence[Cost]) -> Iterator[str]:
+    found = max(_upstream(costs), key=lambda c: c.arm_us / c.best_us, default=None)
+    if found is not None and found.cluster != found.best_cluster:
+        label = next(s.label for s in subjects if s.name == found.subject)
+        yield (
+            "The largest resident size is not always the fastest: where few clusters fit at once, "
+            "waves decide. On "
+            f"{label} {found.rows} rows took {found.arm_us:.1f} us at {found.cluster} CTAs and "
+            f"{found.best_us:.1f} us at {found.best_cluster} ({found.kernel}). The number of "
+            "clusters that the query answers tells the waves."
+        )
+
+
+def _upstream(costs: Sequence[Cost]) -> list[Cost]:
+    return [cost for cost in costs if cost.kernel != OWN_KERNEL]
 
 
 def _basis(subjects: Sequence[Subject]) -> Iterator[str]:

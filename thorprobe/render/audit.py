@@ -23,26 +23,29 @@ from thorprobe.words.audit import (
     Cost,
     Decision,
     Finding,
+    Gate,
     GateOnSubject,
     GateRange,
     Subject,
 )
+from thorprobe.words.shipped import is_shipped
 
 NONE = "-"
 UNSURE = "open*"
 
-KERNEL = (
-    "The launches are those of thorprobe's own kernel with upstream's grid, cluster, threads and "
-    "bytes: launch or refusal carries over to upstream's kernel, results and times do not. That "
-    "vLLM 0.33.0's own kernels at 2, 4 and 8 CTAs launch and are right in 8, 16 and 24 SMs of an "
-    "H200 was recorded once, 2026-11-30, for its sm_90a code. Whether a build holds code for a "
-    "device at all is another question"
+OWN = (
+    "Launches without another label are those of thorprobe's own kernel with upstream's grid, "
+    "cluster, threads and bytes: launch or refusal carries over to upstream's kernel, results and "
+    "times do not. That vLLM 0.33.0's own kernels at 2, 4 and 8 CTAs launch and are right in 8, 16 "
+    "and 24 SMs of an H200 was recorded once, 2026-11-30, for its sm_90a code. Whether a build "
+    "holds code for a device at all is another question"
 )
 _COST = (
     "What vLLM falls back to is persistent_topk, and no time of it in a partition is on record: "
     "what a shut gate costs against it is not established. Beside each arm stands what ran without "
-    "a cluster in the same recording, which bounds nothing: torch.topk for upstream's kernel, a "
-    "stand-in of one CTA a row for thorprobe's. Times of one kernel say nothing of the other's"
+    "a cluster in the same recording, which bounds nothing: torch.topk for upstream's kernel, "
+    "thorprobe's stand-in of one CTA a row in its own stores. Times of one kernel say nothing of "
+    "another's"
 )
 _MEANINGS = {
     "accepts": "rows let through to an arm that cannot launch (false accepts)",
@@ -53,7 +56,8 @@ _MEANINGS = {
     "claimed": "the same with the subject's published claim added to the layout",
     "clu": "CTAs a cluster of the launch behind the gate; 16>8: the gate steps down to 8",
     "bytes": "dynamic shared memory a CTA of that launch asks for",
-    "checked": "results of thorprobe's kernel right / compared",
+    "checked": "results of the kernel launched that are right / compared: thorprobe's own, unless "
+    "the subject names a shipped one",
     UNSURE: "open as far as the conditions are known that are established of this version",
 }
 
@@ -69,7 +73,7 @@ def sheet(answer: Audit) -> Sheet:
         sections=tuple(_sections(answer)),
         legend=tuple(_legend(answer)),
         closing=f"{counted(len(summary.gates), 'gate')} on "
-        f"{counted(len(summary.subjects), 'subject')}: {KERNEL}",
+        f"{counted(len(summary.subjects), 'subject')}. {OWN}",
     )
 
 
@@ -89,7 +93,7 @@ def _sections(answer: Audit) -> Iterator[Section]:
     yield Section(
         heading="Gates",
         pairs=tuple(
-            (gate.name, f"{gate.status}, {'; '.join((gate.title, gate.source, *gate.notes))}")
+            (gate.name, f"{_STATUSES[gate.status]}: {'; '.join(_gate(gate))}")
             for gate in summary.gates
         ),
     )
@@ -111,10 +115,18 @@ def _sections(answer: Audit) -> Iterator[Section]:
         )
 
 
+def _gate(gate: Gate) -> Iterator[str]:
+    yield gate.title
+    yield f"source: {gate.source}"
+    yield from gate.notes
+
+
 def _subjects(summary: AuditSummary) -> Iterator[tuple[str, str]]:
     for subject in summary.subjects:
         device = subject.device
         parts = [f"{device.name}, {device.available_sms} SMs", subject.source]
+        if subject.kernel:
+            parts.append(f"launched was the shipped kernel {subject.kernel}")
         if device.basis:
             parts.append(f"rests on {device.basis}")
         parts += [f"claim {c.id}: {c.statement} (source: {c.source})" for c in device.claims]
@@ -227,7 +239,9 @@ def _costs(summary: AuditSummary) -> Table:
 
 
 def _whose(cost: Cost) -> str:
-    return "thorprobe's" if cost.kernel == OWN_KERNEL else "upstream's"
+    if cost.kernel == OWN_KERNEL:
+        return "thorprobe's"
+    return "shipped" if is_shipped(cost.kernel) else "upstream's"
 
 
 def _sources(costs: Sequence[Cost]) -> Iterator[tuple[str, str]]:
@@ -257,7 +271,7 @@ def _legend(answer: Audit) -> Iterator[tuple[str, str]]:
     if open_:
         yield "*", f"one of these, not established, may shut the gate: {', '.join(open_)}"
     for finding in Finding:
-        if finding is not Finding.RIGHT and any(part.finding is finding for part in parts):
+        if finding in _FINDINGS and any(part.finding is finding for part in parts):
             yield finding.value, _FINDINGS[finding]
     if summary.costs:
         yield from _COSTS.items()
@@ -269,11 +283,16 @@ def _disguised(subject: Subject) -> bool:
     return subject.capability != subject.device.capability
 
 
+_STATUSES = {
+    "shipped": "shipped",
+    "proposed": "proposed upstream",
+    "thorprobe": "thorprobe's own",
+    "installed": "installed",
+}
 _FINDINGS = {
     Finding.FALSE_ACCEPT: "the gate is open and the launch fails",
     Finding.FALSE_REJECT: "the gate is shut and the launch goes through; where results were "
     "checked, they are right",
-    Finding.UNDETERMINED: "the launch is not known, so neither is the gate's merit",
     Finding.ON_DEVICE: "gate and launch agree on every admissible map",
 }
 _COSTS = {

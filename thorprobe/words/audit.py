@@ -79,7 +79,8 @@ class AuditResult(Record, frozen=True, kw_only=True):
 class Subject(Record, frozen=True, kw_only=True):
     """A device that is answered for, by a profile or by a recorded store.
 
-    ``capability`` is the one dispatched for, which need not be the device's own.
+    ``capability`` is the one dispatched for, which need not be the device's own. ``kernel`` labels
+    the shipped kernels that were launched, and is empty for thorprobe's own.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Subject(Record, frozen=True, kw_only=True):
     device: Device
     capability: tuple[int, int]
     source: str
+    kernel: str = ""
 
 
 class Gate(Record, frozen=True, kw_only=True):
