@@ -63,6 +63,7 @@ _KINDS: dict[str, str] = {
     "model-topk": "thorprobe.render.model_topk:KIND",
     "audit": "thorprobe.render.audit:KIND",
     "claims": "thorprobe.render.claims:KIND",
+    "inspect": "thorprobe.render.inspection:KIND",
     "oracle": "thorprobe.render.oracle:KIND",
     "report": "thorprobe.render.row:KIND",
     "topk-arms --through-model": "thorprobe.render.through_model:KIND",

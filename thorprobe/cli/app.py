@@ -13,6 +13,7 @@ from thorprobe.cli import (
     audit,
     claims,
     doctor,
+    inspect,
     listing,
     model_topk,
     oracle,
@@ -34,6 +35,7 @@ app.command("cluster-sweep")(sweep.cluster_sweep)
 app.command("topk-arms")(arms.topk_arms)
 app.command("audit")(audit.audit)
 app.command("claims")(claims.claims)
+app.command("inspect")(inspect.inspect)
 app.command("model-topk")(model_topk.model_topk)
 app.command("oracle")(oracle.oracle)
 app.command("run")(scenarios.run)

@@ -85,7 +85,9 @@ def meaning(target: str) -> str:
     major, minor = parsed.capability
     if parsed.suffix == "a":
         where = f"cc {major}.{minor} alone"
-    elif parsed.ptx and not parsed.suffix:
+    elif parsed.suffix == "f":
+        where = f"cc {major}.{minor} and its family, later minors of {major}"
+    elif parsed.ptx:
         where = f"cc {major}.{minor} and any later"
     elif parsed.capability in TEGRA:
         where = f"cc {major}.{minor} alone, an integrated part"

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an inspection found, in one sentence, and in one for each device."""
+
+from collections.abc import Iterable, Sequence
+
+from thorprobe.judge.catalogue import cause
+from thorprobe.judge.cause import CODE_NAMES
+from thorprobe.judge.finding import are, code_text
+from thorprobe.judge.ranges import sizes_text
+from thorprobe.record import Claim, Refusal, Verdict
+from thorprobe.words.inspection import DeviceAnswer, KernelRow, LoadRow
+from thorprobe.words.load import Load
+
+FIRST_CLUSTERS = (9, 0)
+"""First compute capability with clusters (CUDA programming guide)."""
+
+_WORDS = {
+    Verdict.LAUNCHES: ("launches", "launch"),
+    Verdict.UNDETERMINED: ("is undetermined", "are undetermined"),
+    Verdict.NOT_PROBED: ("was queried, not launched", "were queried, not launched"),
+    Verdict.REFUSED: ("is refused", "are refused"),
+}
+
+
+def finding(kernels: Sequence[KernelRow], devices: Iterable[DeviceAnswer], pattern: str) -> str:
+    """Say how many kernels there are and for what, then what each device makes of them."""
+    names = {kernel.symbol for kernel in kernels}
+    many = "1 kernel" if len(names) == 1 else f"{len(names):,} kernels"
+    if not names:
+        what = (
+            f"no kernel that `{pattern}` names"
+            if pattern
+            else "no kernel with a cluster compiled in"
+        )
+        return what[:1].upper() + what[1:]
+    sizes = sorted({_size(k) for k in kernels} - {1})
+    clusters = f" with a compiled cluster of {sizes_text(sizes)} CTAs" if sizes else ""
+    if sizes and any(_size(k) == 1 for k in kernels):
+        clusters = f", some{clusters}"
+    targets = ", ".join(dict.fromkeys(k.target for k in kernels))
+    parts = [f"{many}{clusters}, for {targets}", *(device.finding for device in devices)]
+    return "; ".join(parts)
+
+
+def device_finding(
+    title: str, rows: Sequence[LoadRow], loads: Sequence[Load], claims: Iterable[Claim]
+) -> str:
+    """Say what one device loads, and which of the clusters it launches."""
+    missing = [load for load in loads if load.entry is None]
+    if rows and len(missing) == len(rows):
+        reason = missing[0].reason
+        return reason if title in reason else f"{title}: {reason}"
+    held = [row for row in rows if row.target]
+    images = ", ".join(dict.fromkeys(row.target for row in held))
+    lack = f" and lacks an image of {len(missing):,} of {len(rows):,}" if missing else ""
+    parts = [told for verdict in Verdict if (told := _told(held, verdict))]
+    for claim in claims:
+        changed = [
+            row for row in held if row.under_claims.get(claim.id, row.verdict) != row.verdict
+        ]
+        texts = [
+            _does(group, verdict)
+            for verdict in Verdict
+            if (group := [r for r in changed if r.under_claims[claim.id] is verdict])
+        ]
+        if texts:
+            parts.append(f"with the published claim {claim.id}: {' and '.join(texts)}")
+    does = f": {', '.join(parts)}" if parts else ""
+    return f"{title} loads {images}{lack}{does}"
+
+
+def next_action(devices: Iterable[DeviceAnswer]) -> str:
+    """Advise on the first device that has no image, else on a refused cluster; '' for neither."""
+    for device in devices:
+        if (
+            device.capability >= FIRST_CLUSTERS
+            and device.kernels
+            and not any(row.target for row in device.kernels)
+        ):
+            return cause("no-kernel-image").next_action
+    keys = [row.cause for device in devices for row in device.kernels if _refused(row)]
+    return cause(keys[0]).next_action if keys and keys[0] else ""
+
+
+def _told(rows: Iterable[LoadRow], verdict: Verdict) -> str:
+    """Tell the sizes of one verdict; refusals by code and cause."""
+    group = [row for row in rows if row.verdict is verdict]
+    if not group:
+        return ""
+    if verdict is not Verdict.REFUSED:
+        least = ", asked with the least they can take" if all(row.least for row in group) else ""
+        return _does(group, verdict) + least
+    texts = []
+    for code, key in dict.fromkeys((row.code, row.cause) for row in group):
+        sizes = _sizes(row for row in group if (row.code, row.cause) == (code, key))
+        told = Refusal(code=code, name=CODE_NAMES.get(code or 0, ""), cause=key or "undetermined")
+        texts.append(
+            f"{sizes_text(sizes)} {are(sizes)} refused: {code_text(told, with_cause=True)}"
+        )
+    return ", ".join(texts)
+
+
+def _does(rows: Sequence[LoadRow], verdict: Verdict) -> str:
+    sizes = _sizes(rows)
+    one, several = _WORDS.get(verdict, (verdict.value, verdict.value))
+    return f"{sizes_text(sizes)} {one if len(sizes) == 1 else several}"
+
+
+def _refused(row: LoadRow) -> bool:
+    return bool(row.target) and row.verdict is Verdict.REFUSED
+
+
+def _sizes(rows: Iterable[LoadRow]) -> list[int]:
+    return sorted({row.cluster for row in rows})
+
+
+def _size(kernel: KernelRow) -> int:
+    x, y, z = kernel.required_cluster or (1, 1, 1)
+    return x * y * z
