@@ -8,6 +8,7 @@ under limits of the kernel, and is ended when it does not finish.
 import os
 import re
 import resource
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -71,9 +72,12 @@ def tool() -> Path:
 
     Raises CouldNotProbeError, with the line that installs it, where there is none.
     """
-    from cuda.pathfinder import find_nvidia_binary_utility
-
-    found = find_nvidia_binary_utility("cuobjdump")
+    try:
+        from cuda.pathfinder import find_nvidia_binary_utility
+    except ImportError:  # Older than 1.4, or not here.
+        found = shutil.which("cuobjdump")
+    else:
+        found = find_nvidia_binary_utility("cuobjdump")
     if found is None:
         raise CouldNotProbeError(
             "the images in a library are read with NVIDIA's cuobjdump, which is not here",

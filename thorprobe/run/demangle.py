@@ -9,7 +9,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
+
+from thorprobe.errors import CouldNotProbeError
+
+INSTALL_LINE = 'pip install "pycxxfilt>=1.2"'
 
 DEADLINE_S = 60.0
 MEMORY = 512 << 20
@@ -26,7 +31,13 @@ def names(symbols: Iterable[str]) -> dict[str, str]:
     """Return the name of each symbol without return type and parameters.
 
     A symbol that is not mangled, or cannot be demangled within bounds, is its own name.
+
+    Raises CouldNotProbeError where the demangler is not installed.
     """
+    if find_spec("pycxxfilt") is None:
+        raise CouldNotProbeError(
+            "kernels are named with pycxxfilt, which is not installed", f"`{INSTALL_LINE}`"
+        )
     asked = tuple(dict.fromkeys(symbols))
     wanted = [s for s in asked if s.startswith("_Z") and s.isprintable()]
     found: dict[str, str] = {}
