@@ -150,7 +150,7 @@ def _line(
 ) -> EvidenceLine:
     digest = sha256(path.read_bytes()).hexdigest()
     partition = f" ({device.partition})" if device and device.partition else ""
-    nobody = "none" if command == AUDIT else "CPU"
+    nobody = "several devices" if command == AUDIT else "CPU"
     return EvidenceLine(
         id=f"{path.name}@{digest[:12]}",
         name=path.name,
