@@ -16,7 +16,7 @@ from thorprobe.words.row import ArmAnswer, ArmLine, Loss, Owed, RowSummary, Size
 
 _TIMES = (
     "Times are graph replays of thorprobe's own kernel, which do not carry over to upstream's, "
-    "unless the column says `shipped kernel`; persistent_topk, where a proposed gate sends these "
+    "unless the column says shipped kernel; persistent_topk, where a proposed gate sends these "
     "rows, was not timed"
 )
 _OWNER = (
