@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 
 class KernelFile(Record, frozen=True, kw_only=True):
-    """Where a kernel is: file in the kernels folder, and its ``extern "C"`` function."""
+    """Where a kernel is: file in the kernels folder, and its ``extern "C"`` function.
+
+    ``options`` are options of NVRTC that its source needs on top of those of every kernel.
+    """
 
     file: str
     function: str
+    options: tuple[str, ...] = ()
 
 
 class Source(Record, frozen=True, kw_only=True):
@@ -37,8 +41,11 @@ KERNELS = {
     "topk": KernelFile(file="topk.cu", function="cluster_topk"),
     "hang": KernelFile(file="hang.cu", function="cluster_hang"),
     "fault": KernelFile(file="fault.cu", function="cluster_fault"),
+    # NVRTC 13.0 takes a generic lambda for a host function without it (13.5 does not).
+    "select": KernelFile(file="select.cu", function="long_16", options=("-default-device",)),
 }
-"""Kernels by name. ``hang`` and ``fault`` exist to test the worker that launches them."""
+"""Kernels by name. ``hang`` and ``fault`` exist to test the worker that launches them; ``select``
+holds the rungs of the ladder (``thorprobe.topk``)."""
 
 TARGETS = (
     "sm_90",
@@ -98,8 +105,12 @@ def nvrtc_version() -> str:
 
 
 @lru_cache(maxsize=256)
-def compile_cubin(kernel: str, target: str, compiled_cluster: int = 0) -> bytes:
+def compile_cubin(
+    kernel: str, target: str, compiled_cluster: int = 0, defines: tuple[str, ...] = ()
+) -> bytes:
     """Return the cubin of a kernel for ``target``, from the cache on disk or from NVRTC.
+
+    ``defines`` are macros of the kernel's own, such as ``-DTHREADS=512``.
 
     Raises UsageError for an unknown kernel or target, CouldNotProbeError where NVRTC is missing,
     ThorprobeError with NVRTC's log where the source does not compile. A cache that cannot be read
@@ -112,7 +123,12 @@ def compile_cubin(kernel: str, target: str, compiled_cluster: int = 0) -> bytes:
             f"{', '.join(TARGETS)}",
             "thread-block clusters need compute capability 9.0 or later",
         )
-    options = (f"-arch={target}", *compile_options(compiled_cluster))
+    options = (
+        f"-arch={target}",
+        *compile_options(compiled_cluster),
+        *KERNELS[kernel].options,
+        *defines,
+    )
     key = hashlib.sha256("\n".join((text.sha256, *options, nvrtc_version())).encode()).hexdigest()
     path = cache_folder() / f"{kernel}-{target}-{key[:32]}.cubin"
     cubin = _load(path)

@@ -1,0 +1,986 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// select_cluster, select_part, select_merge: the k best scores of each row, exact, in a fixed order.
+//
+// Contract (C++17, no headers, one source for every rung of the ladder)
+//   select_cluster  grid (rows, CS, 1), cluster (1, CS, 1) given at launch, CS 1..16; CS 1 needs none
+//   select_part     grid (rows, PARTS, 1), no cluster: leaves candidates in `parts`
+//   select_merge    grid (rows, 1, 1), after select_part on the same stream
+//   block (THREADS, 1, 1), dynamic shared memory: shared_bytes(k, cap) of the host, HEAD + 8 B each
+//
+//   logits   [rows, columns] fp32, fp16 or bf16 (-DSCORE=0, 1, 2), any alignment; row_stride in
+//            elements; -DSTRIDED=1 compiles the variant for a column stride other than 1
+//   lengths  i32 [rows]; negative counts as 0, more than columns as columns
+//   out      i32 [rows, k], out_stride in elements; indices of the k best, best first, equal scores
+//            by index; a row of length <= k holds 0..length-1 unless SORTED is asked; then -1
+//   paths    u32 [rows] or null: 1 trivial, 2 direct, 3 candidates, 4 exact (what each row took),
+//            and 16 more where its length was more than the columns
+//   flags    ANY_TIES 1, NAN_LAST 2, SORTED 4
+//
+// A score is ordered by a 32-bit key (-0 as +0, every NaN alike), a tie by the smaller index.
+//
+// How a row is selected (docs/topk.md has the measurements behind it):
+// 1. Rows are cut into units of a warp's 16-byte loads, dealt out over the CTAs, so that trends along
+//    the row fall on all alike. A thread keeps its first 16 scores in registers.
+// 2. Bound: the m-th largest of the threads' maxima is a threshold T that at least m scores reach.
+//    m is the CTA's share of k with a margin, so few scores pass T, and they go to one CTA's shared
+//    memory (DSMEM). Histograms count log-scale bins below the maximum: any scale of scores will do.
+// 3. The leader counts candidates above the largest T of all CTAs into bins, scans, scatters them
+//    by bin and ranks each inside its bin: a sorted result.
+// 4. Where fewer than k candidates lie above it, or a buffer is full, statistics did not hold (or
+//    scores tie in masses): the whole cluster repeats the row by radix on (key, index), exactly.
+// Short rows skip step 2: every score in registers is a candidate.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+
+// Keeps what is rarely done out of the way: a launch fetches each instruction once, in order.
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
+#ifndef THREADS
+#define THREADS 1024
+#endif
+#ifndef SCORE
+#define SCORE 0
+#endif
+#ifndef STRIDED
+#define STRIDED 0
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1
+#endif
+#ifdef MARKS  // Clocks of thread 0 at each stage, in place of `paths` [rows, 32]
+__shared__ unsigned int g_at[32];
+#define MARK(i) do { if (threadIdx.x == 0) g_at[i] = (u32)clock64(); } while (0)
+#else
+#define MARK(i)
+#endif
+
+constexpr u32 WARPS = THREADS / 32;
+constexpr u32 LOG_WARPS = WARPS == 32 ? 5 : 4;
+constexpr u32 VEC = SCORE == 0 ? 4 : 8;  // scores in 16 bytes
+constexpr u32 UNIT = 32 * VEC;
+constexpr u32 BINS = 2048, BIN_BITS = 11, BINS_EACH = BINS / THREADS;
+constexpr u32 LOG_SEGMENT = BIN_BITS - LOG_WARPS;  // a warp scans a segment of bins
+constexpr u32 COARSE = 32;          // bins of the bound, in groups of as many
+constexpr u32 BOUND_SHIFT = 17;     // 64 bins a binade, 16 binades below the maximum
+// Shifts of short rows, tried in turn: 256 bins a binade, 8 binades below the maximum; 32 and 64.
+constexpr u32 FINE_SHIFT = 15, WIDE_SHIFT = 18;
+constexpr u32 CROWDED = 256;        // candidates in the last bin that are still ranked pair by pair
+constexpr u32 MAX_CLUSTER = 16;
+constexpr u32 NAN_KEY = 0xffffffffu, LOWEST_KEY = 0x007fffffu;  // the latter of -inf
+constexpr u32 NOWHERE = 0x80000000u;                            // index of no score
+constexpr float MARGIN = 4.0f;      // standard deviations that a CTA's share may be off
+static_assert(WARPS >= MAX_CLUSTER, "a warp of the leader visits one part");
+constexpr u32 DONE = 1, REPEAT = 2;
+constexpr u32 TOO_LONG = 16;  // added to a path: the length was more than the columns
+constexpr u32 ANY_TIES = 1, NAN_LAST = 2, SORTED = 4;
+
+#if SCORE == 0
+typedef float Score;
+#else
+typedef u16 Score;
+#endif
+
+__device__ __forceinline__ u32 cluster_size() {
+  u32 n;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+  return n;
+}
+__device__ __forceinline__ u32 cluster_rank() {
+  u32 r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+__device__ __forceinline__ void cluster_arrive() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+// Only says that this CTA runs; a full arrival is a fence of the whole device.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  __syncwarp();
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  return (u32)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ u32 peer(const void* mine, u32 rank) {
+  u32 remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(remote)
+               : "r"(shared_address(mine)), "r"(rank));
+  return remote;
+}
+__device__ __forceinline__ void peer_write(u32 at, u32 value) {
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(at), "r"(value) : "memory");
+}
+__device__ __forceinline__ void peer_write(u32 at, u64 value) {
+  asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(at), "l"(value) : "memory");
+}
+__device__ __forceinline__ u32 peer_read(u32 at) {
+  u32 value;
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(at) : "memory");
+  return value;
+}
+// Stores into a peer's memory that count their bytes on a barrier there: whoever waits for that
+// barrier sees them, so that nobody needs a fence or a barrier of the cluster.
+__device__ __forceinline__ void peer_send(u32 at, u64 value, u32 barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(at),
+               "l"(value), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void peer_send(u32 at, u32 value, u32 barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(at),
+               "r"(value), "r"(barrier)
+               : "memory");
+}
+// Arrives at a peer's barrier and says how many bytes come with it.
+__device__ __forceinline__ void peer_announce(u32 barrier, u32 bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier),
+      "r"(bytes)
+      : "memory");
+}
+__device__ __forceinline__ void barrier_init(u64* barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+__device__ __forceinline__ void barrier_wait(u64* barrier) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n"
+      "again:\n\t"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n\t"
+      "@!done bra again;\n\t}" ::"r"(shared_address(barrier))
+      : "memory");
+}
+__device__ __forceinline__ u32 peer_take(u32 at, u32 value) {
+  u32 old;
+  asm volatile("atom.relaxed.cluster.shared::cluster.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "r"(at), "r"(value)
+               : "memory");
+  return old;
+}
+
+// The larger one; NaN above all, and then the canonical one.
+__device__ __forceinline__ float top(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+// Larger score, larger key. The addition makes -0 a +0 and every NaN the canonical 0x7fffffff.
+__device__ __forceinline__ u32 order_key(float score) {
+  const u32 bits = __float_as_uint(score + 0.0f);
+  return bits ^ ((u32)((int)bits >> 31) | 0x80000000u);
+}
+__device__ __forceinline__ u32 order_key(float score, u32 flags) {
+  const u32 key = order_key(score);
+  return key == NAN_KEY && flags & NAN_LAST ? 1u : key;
+}
+__device__ __forceinline__ float of_key(u32 key) {
+  return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
+}
+__device__ __forceinline__ float lowest() { return __uint_as_float(0xff800000u); }
+__device__ __forceinline__ float widen(u32 bits) {
+#if SCORE == 1
+  float wide;
+  asm("{.reg .f16 h; mov.b16 h, %1; cvt.f32.f16 %0, h;}" : "=f"(wide) : "h"((u16)bits));
+  return wide;
+#else
+  return __uint_as_float(bits << 16);
+#endif
+}
+__device__ __forceinline__ float score_at(const Score* p) {
+#if SCORE == 0
+  return __ldg(p);
+#else
+  return widen(__ldg(p));
+#endif
+}
+__device__ __forceinline__ u64 entry(u32 key, u32 index) { return ((u64)key << 32) | (u32)~index; }
+
+struct Shared {
+  uint4 found;                         // of the last scan: bin, counts before it and up to its end
+  u64 arrived, told;                   // barriers: all candidates are here; the verdict is
+  u64 limits[MAX_CLUSTER];             // bound and maximum of each CTA
+  u32 counts[MAX_CLUSTER][WARPS];      // candidates of each of its warps
+  u32 warp_max[32], segments[32], coarse[COARSE], fine[COARSE * COARSE];
+  u32 count, crowded;                  // candidates of this CTA; whether some part is too full
+  u32 verdict;                         // of the leader: DONE or REPEAT
+  u32 taken, equal;
+};
+
+// What this CTA reads of a row: units rank, rank + peers, ... of `loadable` scores.
+struct Slice {
+  const Score* row;
+  u32 loadable;           // scores that may be read
+  u32 column_stride;
+  u32 skew;               // scores between the 16-byte boundary below the row and its first one
+  u32 peers, log_peers, rank;
+  u32 per_warp, batches;  // units of a warp; batches of LOADS units
+  u32 unit_step, warp_step;
+
+  template <u32 LOADS>
+  __device__ __forceinline__ void cut(u32 extent, bool spread) {
+    const u32 units = (extent + skew + UNIT - 1) / UNIT;
+    loadable = extent;
+    per_warp = (units + (WARPS << log_peers) - 1) >> (LOG_WARPS + log_peers);
+    batches = (per_warp + LOADS - 1) / LOADS;
+    unit_step = spread ? 1 : WARPS;
+    warp_step = spread ? per_warp : 1;
+  }
+  // Whether load j of a batch is one of this warp's.
+  __device__ __forceinline__ bool holds(u32 batch, u32 j) const {
+    return j * batches + batch < per_warp;
+  }
+};
+
+// A thread's scores of one batch. Where there is no score it is -inf.
+template <u32 LOADS>
+struct Batch {
+  static constexpr u32 SCORES = LOADS * VEC;
+  float score[SCORES];
+  u32 begin, step;  // index of the first load, and from one load to the next
+
+  __device__ __forceinline__ u32 index(u32 i) const { return begin + i / VEC * step + i % VEC; }
+
+  // WHOLE says that one CTA holds the row in one batch.
+  template <bool WHOLE>
+  __device__ __forceinline__ void load(const Slice& slice, u32 batch) {
+    const u32 warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    if (WHOLE) {
+      begin = threadIdx.x * VEC - slice.skew;
+      step = THREADS * VEC;
+    } else {
+      const u32 unit = batch * slice.unit_step + warp * slice.warp_step;
+      begin = ((unit << slice.log_peers) + slice.rank) * UNIT + lane * VEC - slice.skew;
+      step = (slice.batches * slice.unit_step << slice.log_peers) * UNIT;
+    }
+    auto holds = [&](u32 j) { return WHOLE || slice.holds(batch, j); };
+#if STRIDED
+#pragma unroll
+    for (u32 i = 0; i < SCORES; ++i)
+      score[i] = holds(i / VEC) && index(i) < slice.loadable
+                     ? score_at(slice.row + (u64)index(i) * slice.column_stride)
+                     : lowest();
+#else
+    uint4 raw[LOADS];
+    constexpr u32 LOW = SCORE == 0 ? 0xff800000u : SCORE == 1 ? 0xfc00fc00u : 0xff80ff80u;
+    // Loads that begin below it lie whole inside the row.
+    const u32 inside = slice.loadable < VEC ? 0 : slice.loadable - VEC + 1;
+#pragma unroll
+    for (u32 j = 0; j < LOADS; ++j) {
+      raw[j] = make_uint4(LOW, LOW, LOW, LOW);
+      if (holds(j) && begin + j * step < inside)
+        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(raw[j].x), "=r"(raw[j].y), "=r"(raw[j].z), "=r"(raw[j].w)
+                     : "l"(slice.row + (begin + j * step)));
+    }
+#pragma unroll
+    for (u32 j = 0; j < LOADS; ++j) {
+      const u32 words[4] = {raw[j].x, raw[j].y, raw[j].z, raw[j].w};
+#pragma unroll
+      for (u32 c = 0; c < VEC; ++c)
+        score[j * VEC + c] = SCORE == 0 ? __uint_as_float(words[c % 4])
+                                        : widen(words[c / 2 % 4] >> (c % 2 * 16) & 0xffffu);
+    }
+    if (UNLIKELY(slice.skew != 0 || slice.loadable % VEC != 0)) {  // Loads that lie partly outside.
+#pragma unroll
+      for (u32 i = 0; i < SCORES; ++i)
+        if (holds(i / VEC) && index(i) < slice.loadable &&
+            begin + i / VEC * step >= inside)
+          score[i] = score_at(slice.row + index(i));
+    }
+#endif
+  }
+  __device__ __forceinline__ float best(u32 j) const {
+    float found = score[j * VEC];
+#pragma unroll
+    for (u32 c = 1; c < VEC; ++c) found = top(found, score[j * VEC + c]);
+    return found;
+  }
+  __device__ __forceinline__ float best() const {
+    float found = best(0);
+#pragma unroll
+    for (u32 j = 1; j < LOADS; ++j) found = top(found, best(j));
+    return found;
+  }
+  // Score i by a tree of choices: registers have no index.
+  __device__ __forceinline__ float pick(u32 i) const {
+    float left[SCORES];
+#pragma unroll
+    for (u32 n = 0; n < SCORES; ++n) left[n] = score[n];
+#pragma unroll
+    for (u32 half = 1; half < SCORES; half <<= 1) {
+#pragma unroll
+      for (u32 n = 0; n < SCORES; n += 2 * half)
+        left[n] = i & half ? left[n + half] : left[n];
+    }
+    return left[0];
+  }
+};
+
+__device__ __forceinline__ u32 warp_scan(u32 value) {
+  const u32 lane = threadIdx.x & 31;
+#pragma unroll
+  for (u32 step = 1; step < 32; step <<= 1) {
+    const u32 other = __shfl_up_sync(~0u, value, step);
+    if (lane >= step) value += other;
+  }
+  return value;
+}
+
+// Takes a number under a predicate: after a branch each would be waited for in turn.
+__device__ __forceinline__ u32 take_if(bool wanted, u32* counter) {
+  u32 number = NOWHERE;
+  asm volatile("{.reg .pred p; setp.ne.u32 p, %1, 0; @p atom.shared.add.u32 %0, [%2], 1;}"
+               : "+r"(number)
+               : "r"((u32)wanted), "r"(shared_address(counter))
+               : "memory");
+  return number;
+}
+
+// Counts one of a bin that `scan<true>` will see.
+__device__ __forceinline__ void count_bin(u32* bins, u32 bin, Shared& s) {
+  atomicAdd(&bins[bin], 1u);
+  atomicAdd(&s.segments[bin >> LOG_SEGMENT], 1u);
+}
+
+// Turns BINS counts into offsets: bins[i] becomes how many lie in bins before i. s.found tells the bin
+// in which the running count reaches `wanted`, if it does. SEGMENTS says that s.segments holds the sum
+// of each warp's bins; else they are added up here. Ends synced.
+template <bool SEGMENTS>
+__device__ __forceinline__ void scan(u32* bins, u32 wanted, Shared& s) {
+  const u32 t = threadIdx.x, lane = t & 31, warp = t >> 5;
+  u32 count[BINS_EACH], sum = 0;
+#pragma unroll
+  for (u32 i = 0; i < BINS_EACH; ++i) sum += count[i] = bins[t * BINS_EACH + i];
+  const u32 upto = warp_scan(sum);
+  if (!SEGMENTS) {
+    if (lane == 31) s.segments[warp] = upto;
+    __syncthreads();
+  }
+  u32 before = __reduce_add_sync(~0u, lane < warp ? s.segments[lane] : 0) + upto - sum;
+  const bool here = before < wanted && before + sum >= wanted;
+  u32 offset = before;
+#pragma unroll
+  for (u32 i = 0; i < BINS_EACH; ++i) {
+    bins[t * BINS_EACH + i] = offset;
+    offset += count[i];
+  }
+  if (here) {
+#pragma unroll
+    for (u32 i = 0; i < BINS_EACH; ++i) {
+      if (before < wanted && before + count[i] >= wanted)
+        s.found = make_uint4(t * BINS_EACH + i, before, before + count[i], 0);
+      before += count[i];
+    }
+  }
+  __syncthreads();
+}
+
+__device__ __forceinline__ void clear(u32* bins, Shared& s) {
+#pragma unroll
+  for (u32 i = 0; i < BINS_EACH; ++i) bins[i * THREADS + threadIdx.x] = 0;
+  if (threadIdx.x < 32) s.segments[threadIdx.x] = 0;
+  if (threadIdx.x == 0) s.found.z = ~0u;
+}
+
+// Ranks candidates, counted into bins of keys by `bin_of`, and writes the k best. `scatter` gives
+// those up to a bin to `put(bin, entry)`. Returns whether the counts allow it; nothing is written
+// where not. `told` hears the answer as soon as it is known. Bins are counted and synced; CROWDS says
+// that s.crowded may be set.
+template <bool CROWDS, class BinOf, class Scatter, class Told>
+__device__ __forceinline__ bool finish(BinOf bin_of, Scatter scatter, Told told, u32 k, u32 room,
+                                       u32* bins, u64* sorted, int* out, Shared& s) {
+  scan<true>(bins, k, s);
+  MARK(14);
+  const uint4 found = s.found;
+  const u32 end = found.z;
+  const bool good = end <= room && end - found.y <= CROWDED && !(CROWDS && s.crowded);
+  told(good);
+  if (UNLIKELY(!good)) return false;
+  MARK(15);
+  scatter(found.x);
+  MARK(16);
+  __syncthreads();
+  MARK(17);
+  // A bin's counter stands at its end now, and that of the bin before at its start.
+  auto place = [&](u32 i) {
+    const u64 mine = sorted[i];
+    const u32 b = bin_of((u32)(mine >> 32));
+    const u32 to = bins[b];
+    u32 from = b ? bins[b - 1] : 0, rank = from;
+#pragma unroll 1
+    for (; from < to; from += 4) {
+#pragma unroll
+      for (u32 c = 0; c < 4; ++c)
+        if (from + c < to) rank += sorted[from + c] > mine;
+    }
+    if (rank < k) out[rank] = (int)~(u32)mine;
+  };
+  // What lies behind k is left to the last warps, which then have no second round alone.
+  for (u32 i = threadIdx.x; i < k; i += THREADS) place(i);
+  for (u32 i = k + THREADS - 1 - threadIdx.x; i < end; i += THREADS) place(i);
+  MARK(18);
+  return true;
+}
+
+// Radix select on (key, index) over the whole cluster, 11 bits a pass, then a sort by the leader.
+__device__ __forceinline__ void exact(const Slice& slice, u32 length, u32 k, u32 flags, u32* bins,
+                                      u64* found, int* out, Shared& s) {
+  const u32 t = threadIdx.x, peers = slice.peers, rank = slice.rank;
+  auto barrier = [&]() {
+    if (peers > 1) {
+      cluster_arrive();
+      cluster_wait();
+    } else {
+      __syncthreads();
+    }
+  };
+  auto each = [&](auto visit) {
+#pragma unroll 4
+    for (u32 index = rank * THREADS + t; index < length; index += peers * THREADS) {
+      const u64 place = STRIDED ? (u64)index * slice.column_stride : index;
+      visit(entry(order_key(score_at(slice.row + place), flags), index));
+    }
+  };
+  u64 prefix = 0, mask = 0;
+  u32 wanted = k, high = 64;
+  const u32 index_bits = 32 - __clz(length);
+  if (t == 0) s.taken = s.equal = 0;
+#pragma unroll 1
+  while (high > 0) {
+    const u32 width = min(11u, high > 32 ? high - 32 : high);
+    const u32 shift = high - width, digits = (1u << width) - 1;
+    clear(bins, s);
+    __syncthreads();
+    // Bins run from the largest digit down, so that the scan meets the best first.
+    each([&](u64 e) {
+      if ((e & mask) == prefix) atomicAdd(&bins[digits - ((u32)(e >> shift) & digits)], 1u);
+    });
+    barrier();
+    if (peers > 1) {  // Each rank sums its share of the bins over all peers and hands it to them.
+      for (u32 i = rank * THREADS + t; i < BINS; i += peers * THREADS) {
+        u32 sum = 0;
+#pragma unroll 1
+        for (u32 p = 0; p < peers; ++p) sum += peer_read(peer(&bins[i], p));
+#pragma unroll 1
+        for (u32 p = 0; p < peers; ++p) peer_write(peer(&bins[i], p), sum);
+      }
+      barrier();
+    }
+    scan<false>(bins, wanted, s);
+    const uint4 bin = s.found;
+    prefix |= (u64)(digits - bin.x) << shift;
+    mask |= (u64)digits << shift;
+    wanted -= bin.y;
+    const bool all = bin.z - bin.y == wanted;
+    __syncthreads();
+    high = shift;
+    if (all || (high == 32 && flags & ANY_TIES)) break;
+    if (high == 32) {  // Above index_bits the inverted index is all ones.
+      const u64 ones = ((1ull << (32 - index_bits)) - 1) << index_bits;
+      prefix |= ones;
+      mask |= ones;
+      high = index_bits;
+    }
+  }
+  if (peers > 1) barrier();
+  const u32 at = peer(found, 0), taken = peer(&s.taken, 0), equal = peer(&s.equal, 0);
+  each([&](u64 e) {
+    const u64 head = e & mask;
+    if (head < prefix || (head == prefix && peer_take(equal, 1) >= wanted)) return;
+    peer_write(at + peer_take(taken, 1) * 8, e);
+  });
+  barrier();
+  if (rank != 0) return;
+  u32 size = 2;
+  while (size < k) size <<= 1;
+  for (u32 i = k + t; i < size; i += THREADS) found[i] = 0;
+  __syncthreads();
+#pragma unroll 1
+  for (u32 run = 2; run <= size; run <<= 1) {
+#pragma unroll 1
+    for (u32 step = run >> 1; step > 0; step >>= 1) {
+      for (u32 i = t; i < size / 2; i += THREADS) {
+        const u32 low = 2 * i - (i & (step - 1));
+        const u64 a = found[low], b = found[low + step];
+        if ((a < b) == ((low & run) == 0)) {
+          found[low] = b;
+          found[low + step] = a;
+        }
+      }
+      __syncthreads();
+    }
+  }
+  for (u32 i = t; i < k; i += THREADS) out[i] = (int)~(u32)found[i];
+}
+
+// The CTA's largest key of a batch, given each thread's largest score. Ends synced.
+__device__ __forceinline__ u32 largest(float best, Shared& s) {
+  const u32 lane = threadIdx.x & 31;
+  const u32 warp_best = __reduce_max_sync(~0u, order_key(best));
+  if (lane == 0) s.warp_max[threadIdx.x >> 5] = warp_best;
+  __syncthreads();
+  return __reduce_max_sync(~0u, lane < WARPS ? s.warp_max[lane] : 0);
+}
+
+// A key that at least m of the batch's groups of scores reach; a group is what a thread holds, or a
+// load of it where m is large. The bins of the bound are clear and synced.
+template <u32 LOADS>
+__device__ __forceinline__ u32 bound(const Batch<LOADS>& batch, float best, u32 m, u32 most,
+                                     Shared& s) {
+  auto count = [&](float score) {
+    const u32 below = (most - order_key(score)) >> BOUND_SHIFT;
+    if (below < COARSE * COARSE) {
+      atomicAdd(&s.fine[below], 1u);
+      atomicAdd(&s.coarse[below / COARSE], 1u);
+    }
+  };
+  if (LOADS > 1 && m * 2 > THREADS) {
+#pragma unroll
+    for (u32 j = 0; j < LOADS; ++j) count(batch.best(j));
+  } else {
+    count(best);
+  }
+  MARK(4);
+  __syncthreads();
+  MARK(5);
+  // Every warp finds the bin for itself: two scans of a warp cost less than barriers.
+  const u32 lane = threadIdx.x & 31;
+  const u32 groups = s.coarse[lane], upto = warp_scan(groups);
+  const u32 reached = __ballot_sync(~0u, upto >= m);
+  if (UNLIKELY(reached == 0)) return LOWEST_KEY;  // Fewer groups than m: everything passes.
+  const u32 group = __ffs(reached) - 1;
+  const u32 before = __shfl_sync(~0u, upto - groups, group);
+  const u32 within = warp_scan(s.fine[group * COARSE + lane]);
+  const u32 bin = group * COARSE + __ffs(__ballot_sync(~0u, before + within >= m)) - 1;
+  MARK(6);
+  const u32 reach = (bin + 1) << BOUND_SHIFT;
+  return most < reach + LOWEST_KEY ? LOWEST_KEY : most - reach + 1;
+}
+
+// Hands every score of the slice whose key reaches `floor` (at least LOWEST_KEY) to
+// `put(position, entry)`, and returns how many this thread had. Positions are dense in the CTA.
+template <u32 LOADS, class Put>
+__device__ __forceinline__ u32 collect(Batch<LOADS>& batch, const Slice& slice, float best,
+                                       u32 floor, u32 flags, Shared& s, Put put) {
+  constexpr u32 SCORES = LOADS * VEC;
+  const u32 lane = threadIdx.x & 31;
+  const float low = of_key(floor);
+  u32 sent = 0;
+#pragma unroll 1
+  for (u32 nth = 0;;) {
+    Batch<LOADS> next;
+    const bool more = nth + 1 < slice.batches;
+    if (more) next.template load<false>(slice, nth + 1);
+    const u32 lanes = __ballot_sync(~0u, !(best < low));
+    if (lanes) {
+      u32 passing = 0;
+#pragma unroll
+      for (u32 i = 0; i < SCORES; ++i)
+        if (!(batch.score[i] < low)) passing |= 1u << i;
+      if (UNLIKELY(floor == LOWEST_KEY || flags & NAN_LAST)) {
+#pragma unroll
+        for (u32 i = 0; i < SCORES; ++i)
+          if (!slice.holds(nth, i / VEC) || batch.index(i) >= slice.loadable ||
+              (flags & NAN_LAST && batch.score[i] != batch.score[i]))
+            passing &= ~(1u << i);
+      }
+      const u32 count = __popc(passing);
+      sent += count;
+      u32 position;
+      if (__popc(lanes) <= 8) {
+        position = count ? atomicAdd(&s.count, count) : 0;
+      } else {
+        const u32 upto = warp_scan(count);
+        u32 base = 0;
+        if (lane == 31) base = atomicAdd(&s.count, upto);
+        position = __shfl_sync(~0u, base, 31) + upto - count;
+      }
+#pragma unroll 1
+      for (; passing; passing &= passing - 1) {
+        const u32 i = __ffs(passing) - 1;
+        put(position++, entry(order_key(batch.pick(i)), batch.index(i)));
+      }
+    }
+    if (!more) return sent;
+    batch = next;
+    best = batch.best();
+    ++nth;
+  }
+}
+
+// Dynamic shared memory: bins, `room` sorted entries, `cap` candidates.
+extern __shared__ u64 memory[];
+
+// A part of a row that CTAs without a cluster hand on: its limits and how many candidates follow.
+struct Part {
+  u64 limits;
+  u32 count, unused;
+};
+
+struct Task {
+  const Score* logits;
+  const int* lengths;
+  int* out;
+  u32* paths;
+  u64 row_stride, out_stride;
+  u32 columns, column_stride, k, flags, room, cap, log_cluster;
+  u64* parts;
+
+  __device__ __forceinline__ int* chosen() const { return out + blockIdx.x * out_stride; }
+  __device__ __forceinline__ Part* parts_of() const {
+    return (Part*)(parts + (u64)blockIdx.x * (MAX_CLUSTER * sizeof(Part) / 8 + cap));
+  }
+  __device__ __forceinline__ u32 length(int asked) const {
+    return min((u32)max(asked, 0), columns);
+  }
+  __device__ __forceinline__ bool trivial(u32 length) const {
+    return length <= k && (!(flags & SORTED) || length == 0);
+  }
+  __device__ __forceinline__ void took(u32 path) const {
+#ifdef MARKS
+    if (threadIdx.x < 20 && paths) paths[blockIdx.x * 32 + threadIdx.x] = g_at[threadIdx.x];
+#else
+    if (threadIdx.x == 0 && paths)
+      paths[blockIdx.x] = path + ((int)columns < lengths[blockIdx.x] ? TOO_LONG : 0);
+#endif
+  }
+  // A row of at most k scores: all of them, in order of index.
+  __device__ __forceinline__ void take_all(u32 length) const {
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < k; i += THREADS) chosen()[i] = i < length ? (int)i : -1;
+    took(1);
+  }
+  __device__ __forceinline__ void fill(u32 from) const {
+#pragma unroll 1
+    for (u32 i = from + threadIdx.x; i < k; i += THREADS) chosen()[i] = -1;
+  }
+  __device__ __forceinline__ Slice slice(u32 log_peers, u32 rank) const {
+    Slice made;
+    made.row = logits + blockIdx.x * row_stride;
+    made.column_stride = column_stride;
+    made.skew = STRIDED ? 0 : (u32)((u64)made.row & 15) / sizeof(Score);
+    made.log_peers = log_peers;
+    made.peers = 1u << log_peers;
+    made.rank = rank;
+    return made;
+  }
+};
+
+// Rows that fit into the registers of one CTA: every score is a candidate.
+template <u32 LOADS>
+__device__ __forceinline__ void select_short(const Task& task) {
+  __shared__ Shared s;
+  u32* bins = (u32*)memory;
+  u64* sorted = memory + BINS / 2;
+  MARK(0);
+  // The row is loaded before its length is known.
+  const int asked = task.lengths[blockIdx.x];
+  Slice slice = task.slice(0, 0);
+  slice.loadable = task.columns;
+  Batch<LOADS> batch;
+  batch.template load<true>(slice, 0);
+  clear(bins, s);
+  const u32 length = task.length(asked), wanted = min(task.k, length);
+  if (UNLIKELY(task.trivial(length))) return task.take_all(length);
+  if (UNLIKELY(length < task.columns)) {
+    slice.loadable = length;
+#pragma unroll
+    for (u32 i = 0; i < LOADS * VEC; ++i)
+      if (batch.index(i) >= length) batch.score[i] = lowest();
+  }
+  MARK(1);
+  const float best = batch.best();
+  MARK(2);
+  const u32 most = largest(best, s);
+  MARK(3);
+  u32 key[LOADS * VEC];
+#pragma unroll
+  for (u32 i = 0; i < LOADS * VEC; ++i) key[i] = order_key(batch.score[i]);
+  auto attempt = [&](u32 shift) {
+    const u32 reach = BINS << shift;
+    const u32 floor = most < reach + LOWEST_KEY ? LOWEST_KEY + 1 : most - reach + 1;
+    auto bin_of = [&](u32 key) { return (most - key) >> shift; };
+#pragma unroll
+    for (u32 i = 0; i < LOADS * VEC; ++i)
+      if (key[i] >= floor) count_bin(bins, bin_of(key[i]), s);
+    MARK(12);
+    __syncthreads();
+    MARK(13);
+    auto scatter = [&](u32 last) {
+      u32 place[LOADS * VEC];
+#pragma unroll
+      for (u32 i = 0; i < LOADS * VEC; ++i) {
+        const u32 b = bin_of(key[i]);
+        place[i] = take_if(b <= last && key[i] >= floor, &bins[b]);
+      }
+#pragma unroll
+      for (u32 i = 0; i < LOADS * VEC; ++i)
+        if (place[i] != NOWHERE) sorted[place[i]] = entry(key[i], batch.index(i));
+    };
+    return finish<false>(bin_of, scatter, [](bool) {}, wanted, task.room, bins, sorted,
+                         task.chosen(), s);
+  };
+  u32 path = 2;
+  if (UNLIKELY(task.flags & NAN_LAST && most == NAN_KEY) || UNLIKELY(!attempt(FINE_SHIFT))) {
+    __syncthreads();
+    clear(bins, s);
+    __syncthreads();
+    if (most == NAN_KEY || !attempt(WIDE_SHIFT)) {
+      __syncthreads();
+      exact(slice, length, wanted, task.flags, bins, sorted + task.room, task.chosen(), s);
+      path = 4;
+    }
+  }
+  if (UNLIKELY(wanted < task.k)) task.fill(wanted);
+  MARK(19);
+  task.took(path);
+}
+
+// The last step on candidates: 1 << log_peers parts of `part` entries. Returns whether they suffice.
+template <class Told>
+__device__ __forceinline__ bool lead(const Task& task, const u64* candidates, u32 part,
+                                     u32 log_peers, u32 highest, u32 most, u32 wanted, u32* bins,
+                                     u64* sorted, Shared& s, Told told) {
+  const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const u32 width = 32 - __clz(most - highest);
+  const u32 shift = width > BIN_BITS ? width - BIN_BITS : 0;
+  auto bin_of = [&](u32 key) { return (most - min(key, most)) >> shift; };
+  // A team of warps visits each part; the first two candidates stay in registers.
+  const u32 log_team = LOG_WARPS - log_peers, team = 32u << log_team;
+  const u32 part_of = warp >> log_team, nth = (warp & ((1u << log_team) - 1)) * 32 + lane;
+  const u64* mine = candidates + part_of * part;
+  u32 count = s.count;
+  if (log_peers) count = __reduce_add_sync(~0u, lane < WARPS ? s.counts[part_of][lane] : 0);
+  if (UNLIKELY(count > part)) {
+    s.crowded = 1;
+    count = 0;
+  }
+  u64 kept[2];
+#pragma unroll
+  for (u32 i = 0; i < 2; ++i) {
+    kept[i] = nth + i * team < count ? mine[nth + i * team] : 0;
+    const u32 key = (u32)(kept[i] >> 32);
+    if (key >= highest) count_bin(bins, bin_of(key), s);
+  }
+#pragma unroll 1
+  for (u32 i = nth + 2 * team; i < count; i += team) {
+    const u32 key = (u32)(mine[i] >> 32);
+    if (key >= highest) count_bin(bins, bin_of(key), s);
+  }
+  MARK(12);
+  __syncthreads();
+  MARK(13);
+  auto scatter = [&](u32 last) {
+    u32 place[2];
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+      const u32 key = (u32)(kept[i] >> 32), b = bin_of(key);
+      place[i] = take_if(b <= last && key >= highest, &bins[b]);
+    }
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i)
+      if (place[i] != NOWHERE) sorted[place[i]] = kept[i];
+#pragma unroll 1
+    for (u32 i = nth + 2 * team; i < count; i += team) {
+      const u64 e = mine[i];
+      const u32 key = (u32)(e >> 32), b = bin_of(key);
+      if (b <= last && key >= highest) sorted[atomicAdd(&bins[b], 1u)] = e;
+    }
+  };
+  return finish<true>(bin_of, scatter, told, wanted, task.room, bins, sorted, task.chosen(), s);
+}
+
+// Rows of any length, by one CTA or a cluster of 2, 4, 8 or 16; or APART, by CTAs that hand their
+// candidates on in global memory.
+template <u32 LOADS, bool APART>
+__device__ __forceinline__ void select_long(const Task& task) {
+  __shared__ Shared s;
+  u32* bins = (u32*)memory;
+  u64* sorted = memory + BINS / 2;
+  u64* candidates = sorted + task.room;
+  const u32 t = threadIdx.x, lane = t & 31, warp = t >> 5;
+  MARK(0);
+  const int asked = task.lengths[blockIdx.x];
+  Slice slice = task.slice(task.log_cluster, blockIdx.y);
+  const u32 peers = slice.peers, rank = slice.rank, log_peers = slice.log_peers;
+  const bool cluster = !APART && peers > 1;
+  if (cluster) {
+    if (t == 0) {
+      barrier_init(&s.arrived, WARPS << log_peers);
+      barrier_init(&s.told, 1);
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      peer_announce(peer(&s.told, rank), 4);
+    }
+    cluster_arrive_relaxed();
+  }
+  slice.cut<LOADS>(task.columns, false);
+  // Where a whole row fits into registers it is loaded before its length is known.
+  const bool ahead = slice.batches == 1;
+  if (!ahead) slice.cut<LOADS>(task.length(asked), true);
+  Batch<LOADS> batch;
+  batch.template load<false>(slice, 0);
+  if (!APART) clear(bins, s);
+#pragma unroll
+  for (u32 i = 0; i < COARSE * COARSE; i += THREADS)
+    if (i + t < COARSE * COARSE) s.fine[i + t] = 0;
+  if (t < COARSE) s.coarse[t] = 0;
+  if (t == 0) s.count = s.crowded = 0;
+  const u32 length = task.length(asked), wanted = min(task.k, length);
+  if (UNLIKELY(task.trivial(length))) {
+    if (!APART && rank == 0) task.take_all(length);
+    return;
+  }
+  // The CTA's share of the k best, with a margin, if they lie anywhere; exactly k where it has all.
+  u32 m = wanted;
+  if (!(peers == 1 && slice.batches == 1)) {
+    const u32 held = min(length, (THREADS * LOADS * VEC) << log_peers) >> log_peers;
+    float inverse, deviation;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"((float)length));
+    const float share = (float)wanted * (float)held * inverse;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(deviation) : "f"(share));
+    m = (u32)(share + MARGIN * deviation) + 4;
+  }
+  if (UNLIKELY(ahead && length < task.columns)) {
+    slice.loadable = length;
+#pragma unroll
+    for (u32 i = 0; i < LOADS * VEC; ++i)
+      if (batch.index(i) >= length) batch.score[i] = lowest();
+  }
+  MARK(1);
+  const float best = batch.best();
+  MARK(2);
+  const u32 most = largest(best, s);
+  MARK(3);
+  const bool nan_last = task.flags & NAN_LAST && most == NAN_KEY;
+  const u32 floor = bound(batch, best, m, most, s);
+  const u32 part = task.cap >> log_peers;
+  if (APART) {
+    Part* parts = task.parts_of();
+    u64* mine = (u64*)(parts + MAX_CLUSTER) + rank * part;
+    collect(batch, slice, best, floor, task.flags, s, [&](u32 position, u64 e) {
+      if (position < part) mine[position] = e;
+    });
+    __syncthreads();
+    if (t == 0) {
+      parts[rank].limits = (u64)most << 32 | floor;
+      parts[rank].count = nan_last ? task.cap + 1 : s.count;  // More than is taken.
+    }
+    return;
+  }
+  const u32 at = peer(candidates + rank * part, 0), barrier = peer(&s.arrived, 0);
+  if (cluster) cluster_wait();  // The leader runs; its memory may be written.
+  MARK(7);
+  u32 stored = 0;
+  u32 sent = collect(batch, slice, best, floor, task.flags, s, [&](u32 position, u64 e) {
+    if (position >= part) return;
+    ++stored;
+    if (cluster)
+      peer_send(at + position * 8, e, barrier);
+    else
+      candidates[position] = e;
+  });
+  MARK(8);
+  u32 highest = floor, most_all = most;
+  if (cluster) {
+    sent = __reduce_add_sync(~0u, sent) + (nan_last ? task.cap : 0);  // More than is taken.
+    u32 bytes = __reduce_add_sync(~0u, stored) * 8 + 4;
+    if (lane == 0) {
+      peer_send(peer(&s.counts[rank][warp], 0), sent, barrier);
+      if (warp == 0) {
+        peer_send(peer(&s.limits[rank], 0), (u64)most << 32 | floor, barrier);
+        bytes += 8;
+      }
+      peer_announce(barrier, bytes);
+    }
+    if (rank == 0) {
+      barrier_wait(&s.arrived);
+      const u64 limits = s.limits[lane & (peers - 1)];
+      highest = __reduce_max_sync(~0u, (u32)limits);
+      most_all = __reduce_max_sync(~0u, (u32)(limits >> 32));
+    }
+  } else {
+    if (nan_last && t == 0) atomicAdd(&s.count, task.cap + 1);
+    __syncthreads();
+  }
+  MARK(9);
+  bool done;
+  if (rank == 0) {
+    done = lead(task, candidates, part, log_peers, highest, most_all, wanted, bins, sorted, s,
+                [&](bool good) {
+                  if (t < peers && cluster)
+                    peer_send(peer(&s.verdict, t), good ? DONE : REPEAT, peer(&s.told, t));
+                });
+  } else {
+    barrier_wait(&s.told);
+    done = s.verdict == DONE;
+  }
+  if (UNLIKELY(!done)) {
+    __syncthreads();
+    exact(slice, length, wanted, task.flags, bins, candidates, task.chosen(), s);
+  }
+  MARK(19);
+  if (rank == 0) {
+    if (UNLIKELY(wanted < task.k)) task.fill(wanted);
+    task.took(done ? 3 : 4);
+  }
+}
+
+// The last step after select_long APART: one CTA a row.
+__device__ __forceinline__ void merge(const Task& task) {
+  __shared__ Shared s;
+  u32* bins = (u32*)memory;
+  u64* sorted = memory + BINS / 2;
+  const u32 t = threadIdx.x, lane = t & 31, log_peers = task.log_cluster;
+  const u32 length = task.length(task.lengths[blockIdx.x]), wanted = min(task.k, length);
+  if (UNLIKELY(task.trivial(length))) return task.take_all(length);
+  const Part* parts = task.parts_of();
+  const u32 nth = lane & ((1u << log_peers) - 1);
+  const u32 highest = __reduce_max_sync(~0u, (u32)parts[nth].limits);
+  const u32 most = __reduce_max_sync(~0u, (u32)(parts[nth].limits >> 32));
+  clear(bins, s);
+  if (t == 0) {
+    s.crowded = 0;
+    s.count = parts[0].count;
+  }
+  if (t < MAX_CLUSTER * WARPS) s.counts[t / WARPS][t % WARPS] = 0;
+  __syncthreads();
+  if (t < 1u << log_peers) s.counts[t][0] = parts[t].count;
+  __syncthreads();
+  const bool done = lead(task, (const u64*)(parts + MAX_CLUSTER), task.cap >> log_peers, log_peers,
+                         highest, most, wanted, bins, sorted, s, [](bool) {});
+  if (UNLIKELY(!done)) {
+    __syncthreads();
+    exact(task.slice(0, 0), length, wanted, task.flags, bins, sorted + task.room, task.chosen(), s);
+  }
+  if (UNLIKELY(wanted < task.k)) task.fill(wanted);
+  task.took(done ? 3 : 4);
+}
+
+#define SELECT(NAME, HOW)                                                                        \
+  extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)                              \
+      NAME(const Score* logits, const int* lengths, int* out, u32* paths, u64* parts,            \
+           u64 row_stride, u64 out_stride, u32 columns, u32 column_stride, u32 k, u32 flags,     \
+           u32 room, u32 cap, u32 log_cluster) {                                                 \
+    HOW(Task{logits, lengths, out, paths, row_stride, out_stride, columns, column_stride, k,     \
+             flags, room, cap, log_cluster, parts});                                             \
+  }
+#if SCORE == 0
+SELECT(short_4, select_short<1>)
+SELECT(short_8, select_short<2>)
+SELECT(long_4, (select_long<1, false>))
+#endif
+SELECT(short_16, select_short<16 / VEC>)
+SELECT(long_8, (select_long<8 / VEC, false>))
+SELECT(long_16, (select_long<16 / VEC, false>))
+SELECT(part_16, (select_long<16 / VEC, true>))
+SELECT(merge_1, merge)

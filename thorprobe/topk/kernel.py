@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of the ladder on one device: compiled, loaded, asked, launched.
+
+``run.launch`` records every driver call of a probe; a model's selection is launched here instead,
+with nothing recorded but a refusal, because it must cost microseconds.
+"""
+
+import ctypes
+import threading
+from functools import lru_cache
+from typing import Any
+
+from cuda.bindings import driver
+
+from thorprobe.errors import CouldNotProbeError, ThorprobeError
+from thorprobe.record import Record
+from thorprobe.run.compile import TARGETS, compile_cubin
+from thorprobe.run.context import answer, describe
+from thorprobe.topk.contract import DTYPES
+
+KERNEL = "select"
+_BINS_BYTES = 8_192
+_PART_WORDS = 32
+# 16 parts of 16 B before the candidates of a row (struct Part of the kernel), in 8-byte words.
+_POINTERS, _WORDS = 7, 7
+
+
+class Variant(Record, frozen=True, kw_only=True):
+    """One compiled kernel.
+
+    ``short`` keeps a row in the registers of one CTA, ``long`` is for one CTA or a cluster, ``part``
+    with ``merge`` for several CTAs without a cluster. ``scores`` are those that a thread holds in
+    registers at once.
+    """
+
+    function: str
+    threads: int
+    scores: int
+
+    @property
+    def capacity(self) -> int:
+        """Scores that one CTA holds in registers at once."""
+        return self.threads * self.scores
+
+    @property
+    def name(self) -> str:
+        """How costs.toml names it."""
+        return f"{self.function}-{self.threads}x{self.scores}"
+
+
+VARIANTS = (
+    Variant(function="short", threads=1024, scores=4),
+    Variant(function="short", threads=1024, scores=8),
+    Variant(function="short", threads=512, scores=16),
+    Variant(function="long", threads=512, scores=4),
+    Variant(function="long", threads=512, scores=8),
+    Variant(function="long", threads=512, scores=16),
+    Variant(function="long", threads=1024, scores=8),
+    Variant(function="long", threads=1024, scores=16),
+    Variant(function="part", threads=512, scores=16),
+)
+"""Every kernel that the ladder may take; those of 4 scores, and short ones of 8, are fp32 only."""
+
+MERGE = Variant(function="merge", threads=512, scores=1)
+
+
+def variants(dtype: str) -> tuple[Variant, ...]:
+    """Return the variants that are compiled for a type of scores."""
+    if dtype == "float32":
+        return VARIANTS
+    return tuple(v for v in VARIANTS if v.scores == 16 or (v.function, v.scores) == ("long", 8))
+
+
+def defines(dtype: str, threads: int, *, strided: bool) -> tuple[str, ...]:
+    """Return the macros of a compilation."""
+    return (f"-DTHREADS={threads}", f"-DSCORE={DTYPES.index(dtype)}", f"-DSTRIDED={int(strided)}")
+
+
+def room(k: int) -> int:
+    """Return the sorted entries that shared memory holds: k and what may tie with the last."""
+    return k + 512
+
+
+def cap(k: int) -> int:
+    """Return the candidates that a row may have before it is repeated exactly."""
+    return 4_096 if k <= 1_024 else 8_192
+
+
+def shared_bytes(variant: Variant, k: int) -> int:
+    """Return the dynamic shared memory of a launch, in bytes."""
+    del variant
+    return _BINS_BYTES + 8 * (room(k) + cap(k))
+
+
+def parts_bytes(rows: int, k: int) -> int:
+    """Return the bytes of global memory that ``part`` and ``merge`` share."""
+    return 8 * rows * (_PART_WORDS + cap(k))
+
+
+@lru_cache(maxsize=64)
+def target(device: int) -> str:
+    """Return the compile target of a device. Raises CouldNotProbeError for one without clusters."""
+    attribute = driver.CUdevice_attribute
+    major, minor = (
+        answer(driver.cuDeviceGetAttribute(which, device))[1]
+        for which in (
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        )
+    )
+    name = f"sm_{major}{minor}"
+    if name not in TARGETS:
+        raise CouldNotProbeError(f"the kernels are not compiled for {name}", "")
+    return name
+
+
+@lru_cache(maxsize=64)
+def _module(device: int, dtype: str, threads: int, strided: bool) -> Any:
+    cubin = compile_cubin(KERNEL, target(device), 0, defines(dtype, threads, strided=strided))
+    code, module = answer(driver.cuModuleLoadData(cubin))
+    if code:
+        raise ThorprobeError(f"cuModuleLoadData answered {code} {' '.join(describe(code))}")
+    return module
+
+
+@lru_cache(maxsize=256)
+def function(device: int, dtype: str, variant: Variant, strided: bool) -> Any:
+    """Return the loaded function. Raises ThorprobeError where it does not load."""
+    module = _module(device, dtype, variant.threads, strided)
+    name = f"{variant.function}_{variant.scores}".encode()
+    code, found = answer(driver.cuModuleGetFunction(module, name))
+    if code:
+        raise ThorprobeError(f"cuModuleGetFunction answered {code} {' '.join(describe(code))}")
+    which = driver.CUfunction_attribute
+    answer(
+        driver.cuFuncSetAttribute(
+            found, which.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1
+        )
+    )
+    return found
+
+
+class Launch:
+    """One launch prepared for a shape, a stream and a kernel; only pointers change between calls.
+
+    Not for two threads at once: parameters are written in place.
+    """
+
+    def __init__(
+        self,
+        device: int,
+        variant: Variant,
+        dtype: str,
+        *,
+        strided: bool,
+        rows: int,
+        ctas: int,
+        clustered: bool,
+        stream: int,
+        k: int,
+    ) -> None:
+        """Prepare a launch of ``rows`` x ``ctas`` CTAs, as clusters where ``clustered``.
+
+        Raises ThorprobeError where the kernel does not load, or asks more shared memory than there
+        is.
+        """
+        self.function = function(device, dtype, variant, strided)
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = rows, ctas, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = variant.threads, 1, 1
+        config.sharedMemBytes = shared_bytes(variant, k)
+        config.hStream = stream
+        # A cluster of one CTA too: occupancy answers nothing for a launch without the attribute.
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dim = attribute.value.clusterDim
+        dim.x, dim.y, dim.z = 1, ctas if clustered else 1, 1
+        config.attrs, config.numAttrs = [attribute], 1
+        self._config = config
+        _allow(self.function, config.sharedMemBytes)
+        self._wide = (ctypes.c_uint64 * _POINTERS)()
+        self._narrow = (ctypes.c_uint32 * _WORDS)()
+        wide, narrow = ctypes.addressof(self._wide), ctypes.addressof(self._narrow)
+        self._table = (ctypes.c_void_p * (_POINTERS + _WORDS))(
+            *(wide + 8 * i for i in range(_POINTERS)), *(narrow + 4 * i for i in range(_WORDS))
+        )
+        self._parameters = ctypes.addressof(self._table)
+        self.set_words(k=k, ctas=ctas)
+
+    def set_words(self, *, k: int, ctas: int) -> None:
+        """Set what depends on the shape of the launch alone."""
+        self._narrow[4], self._narrow[5] = room(k), cap(k)
+        self._narrow[6] = ctas.bit_length() - 1
+
+    def set_shape(self, columns: int, column_stride: int, k: int, flags: int) -> None:
+        """Set what depends on the call's shape and options."""
+        self._narrow[0:4] = [columns, column_stride, k, flags]
+
+    def slots(self) -> int:
+        """Return ``max_active_clusters`` of this launch on its stream's device or partition."""
+        code, count = answer(driver.cuOccupancyMaxActiveClusters(self.function, self._config))
+        return 0 if code else int(count)
+
+    def __call__(self, pointers: tuple[int, ...]) -> int:
+        """Launch with the seven 64-bit parameters, and return the driver's code."""
+        self._wide[0:_POINTERS] = list(pointers)
+        result = driver.cuLaunchKernelEx(self._config, self.function, self._parameters, 0)
+        return int(result[0])
+
+
+_ALLOWED: dict[int, int] = {}
+_LOCK = threading.Lock()
+
+
+def _allow(found: Any, smem: int) -> None:
+    """Raise the function's limit of dynamic shared memory. Raises ThorprobeError if refused."""
+    key = int(found)
+    with _LOCK:
+        if _ALLOWED.get(key, 0) >= smem:
+            return
+        which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        code, _ = answer(driver.cuFuncSetAttribute(found, which, smem))
+        if code:
+            raise ThorprobeError(
+                f"cuFuncSetAttribute answered {code} {' '.join(describe(code))} to {smem:,} B of "
+                "dynamic shared memory"
+            )
+        _ALLOWED[key] = smem
+
+
+def activate(device: int) -> None:
+    """Make the device's primary context current where another, or none, is."""
+    code, current = answer(driver.cuCtxGetDevice())
+    if not code and int(current) == device:
+        return
+    _, context = answer(driver.cuDevicePrimaryCtxRetain(device))
+    answer(driver.cuCtxSetCurrent(context))
+
+
+def stream_id(stream: int) -> int:
+    """Return a number that no other stream of this process ever has."""
+    code, found = answer(driver.cuStreamGetId(stream))
+    return stream if code else int(found)
+
+
+def sms(device: int, stream: int) -> int:
+    """Return the SMs that a stream's work may use: those of its green context, or all."""
+    code, resource = answer(
+        driver.cuStreamGetDevResource(stream, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
+        if hasattr(driver, "cuStreamGetDevResource")
+        else (driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
+    )
+    if not code:
+        return int(resource.sm.smCount)
+    code, green = answer(driver.cuStreamGetGreenCtx(stream))
+    if not code and green is not None and int(green):
+        kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+        code, resource = answer(driver.cuGreenCtxGetDevResource(green, kind))
+        if not code:
+            return int(resource.sm.smCount)
+    which = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    return int(answer(driver.cuDeviceGetAttribute(which, device))[1])

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rung for which shape: every kernel that could run, what the device says, what it costs.
+
+A cost is launch + waves x (first batch + further batches) + bytes per SM, with factors that
+``thorprobe bench --calibrate`` measured (costs.toml). Waves come from ``max_active_clusters`` of
+the very launch on the caller's stream, so a partition, a MIG slice or another GPU answers for
+itself; no compute capability is compared anywhere.
+"""
+
+import tomllib
+from functools import lru_cache
+from importlib import resources
+
+from thorprobe.record import Record
+from thorprobe.topk.contract import RUNGS
+from thorprobe.topk.kernel import Variant, variants
+
+CLUSTERS = (16, 8, 4, 2)
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+class Choice(Record, frozen=True, kw_only=True):
+    """One kernel on one rung: ``ctas`` CTAs a row, in a cluster unless the rung has none."""
+
+    rung: str
+    variant: Variant
+    ctas: int
+
+    @property
+    def clustered(self) -> bool:
+        """Whether the CTAs of a row form a cluster."""
+        return self.variant.function != "part"
+
+    @property
+    def name(self) -> str:
+        """How costs.toml names it."""
+        return f"{self.variant.name}/{self.ctas}"
+
+
+class Cost(Record, frozen=True, kw_only=True):
+    """Factors of one choice, in microseconds.
+
+    For a launch, a wave's first batch, each further batch of a wave, and a MB (10^6 B) that each SM
+    reads.
+    """
+
+    launch: float
+    wave: float
+    batch: float
+    megabyte: float
+
+
+class Costs(Record, frozen=True, kw_only=True):
+    """What was measured, on which device and when; ``choices`` by type of scores and name."""
+
+    device: str
+    measured: str
+    choices: dict[str, Cost]
+
+
+@lru_cache(maxsize=1)
+def costs() -> Costs:
+    """Read the calibration that ships with thorprobe."""
+    import msgspec
+
+    text = (resources.files("thorprobe") / "topk" / "costs.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), Costs)
+
+
+def choices(columns: int, dtype: str, *, rung: str = "auto") -> list[Choice]:
+    """Return every kernel that could run rows of ``columns`` scores, on one rung or on all."""
+    found = []
+    for variant in variants(dtype):
+        if variant.function == "short":
+            if columns <= variant.capacity:
+                found.append(Choice(rung="one-cta", variant=variant, ctas=1))
+        elif variant.function == "part":
+            found += [Choice(rung="many-ctas", variant=variant, ctas=n) for n in CLUSTERS]
+        else:
+            found.append(Choice(rung="one-cta", variant=variant, ctas=1))
+            found += [Choice(rung=f"cluster-{n}", variant=variant, ctas=n) for n in CLUSTERS]
+    return [choice for choice in found if rung in ("auto", choice.rung)]
+
+
+def below(rung: str) -> tuple[str, ...]:
+    """Return the rungs to fall to from one, in order."""
+    return RUNGS[RUNGS.index(rung) + 1 :]
+
+
+def predict(choice: Choice, *, slots: int, sms: int, rows: int, columns: int, dtype: str) -> float:
+    """Return the microseconds that a launch takes by the model; ``slots`` rows run at once.
+
+    A choice that was not calibrated costs what its neighbour of the same kernel does.
+    """
+    known = costs().choices
+    cost = known.get(choice.name) or _nearest(choice, known)
+    waves = -(-rows // max(slots, 1))
+    batches = -(-columns // (choice.ctas * choice.variant.capacity))
+    per_sm = rows * columns * _BYTES[dtype] / sms / 1e6
+    return (
+        cost.launch
+        + waves * (cost.wave + cost.batch * (max(batches, 1) - 1))
+        + cost.megabyte * per_sm
+    )
+
+
+def _nearest(choice: Choice, known: dict[str, Cost]) -> Cost:
+    same = [
+        (abs(int(name.rpartition("/")[2]) - choice.ctas), name)
+        for name in known
+        if name.startswith(f"{choice.variant.function}-")
+    ]
+    return known[min(same)[1]] if same else Cost(launch=5, wave=5, batch=1, megabyte=10)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``select`` does for one shape on one stream, decided once: an order of prepared launches."""
+
+from dataclasses import dataclass, field
+
+from thorprobe.errors import ThorprobeError
+from thorprobe.record import Record
+from thorprobe.topk import kernel
+from thorprobe.topk.contract import Wish
+from thorprobe.topk.kernel import MERGE, Launch
+from thorprobe.topk.ladder import Choice, below, choices, predict
+from thorprobe.topk.log import Fall
+
+
+class Shape(Record, frozen=True, kw_only=True):
+    """What a plan depends on besides its stream. ``strided`` says that columns have gaps."""
+
+    rows: int
+    columns: int
+    dtype: str
+    strided: bool
+    wish: Wish
+    rung: str
+
+
+class Offer(Record, frozen=True, kw_only=True):
+    """One choice as the device sees it: rows at once (0: refused) and predicted microseconds."""
+
+    choice: Choice
+    slots: int
+    microseconds: float
+    refusal: str = ""
+
+
+@dataclass
+class Step:
+    """One rung of a plan: the launches that make it, the merge of separate CTAs included."""
+
+    choice: Choice
+    launches: tuple[Launch, ...]
+    parts_bytes: int = 0
+    refused: int = 0
+
+
+@dataclass
+class Plan:
+    """The steps to try in order, and the falls that were known before the first launch."""
+
+    offers: tuple[Offer, ...]
+    steps: list[Step] = field(default_factory=list)
+    falls: tuple[Fall, ...] = ()
+
+
+def make(shape: Shape, device: int, stream: int) -> Plan:
+    """Ask the device about every choice and order those that fit, the cheapest first.
+
+    With a rung named, that rung comes first and the lower ones follow. The device's primary
+    context is current.
+    """
+    sms = kernel.sms(device, stream)
+    offers = sorted(
+        (_offer(choice, shape, device, stream, sms) for choice in _asked(shape)),
+        key=lambda offer: offer.microseconds,
+    )
+    order = offers
+    if shape.rung != "auto":
+        ladder = (shape.rung, *below(shape.rung))
+        order = sorted(offers, key=lambda offer: ladder.index(offer.choice.rung))
+    plan = Plan(offers=tuple(order), falls=_falls(order))
+    taken: set[str] = set()
+    for offer in order:
+        if offer.slots and offer.choice.rung not in taken:
+            taken.add(offer.choice.rung)
+            plan.steps.append(_step(offer.choice, shape, device, stream))
+    return plan
+
+
+def _asked(shape: Shape) -> list[Choice]:
+    if shape.rung == "torch":
+        return []
+    found = choices(shape.columns, shape.dtype)
+    if shape.rung == "auto":
+        return found
+    ladder = (shape.rung, *below(shape.rung))
+    return [choice for choice in found if choice.rung in ladder]
+
+
+def _launch(choice: Choice, shape: Shape, device: int, stream: int) -> Launch:
+    return Launch(
+        device,
+        choice.variant,
+        shape.dtype,
+        strided=shape.strided,
+        rows=shape.rows,
+        ctas=choice.ctas,
+        clustered=choice.clustered,
+        stream=stream,
+        k=shape.wish.k,
+    )
+
+
+def _offer(choice: Choice, shape: Shape, device: int, stream: int, sms: int) -> Offer:
+    refusal = ""
+    try:
+        slots = _launch(choice, shape, device, stream).slots()
+        if not slots:
+            refusal = f"max_active_clusters is 0 for {choice.name}"
+    except ThorprobeError as error:
+        slots, refusal = 0, error.sentence
+    # CTAs without a cluster: as many rows at once as their CTAs find room.
+    rows_at_once = slots if choice.clustered else slots // choice.ctas or min(slots, 1)
+    return Offer(
+        choice=choice,
+        slots=rows_at_once,
+        microseconds=predict(
+            choice,
+            slots=rows_at_once or shape.rows,
+            sms=sms,
+            rows=shape.rows,
+            columns=shape.columns,
+            dtype=shape.dtype,
+        ),
+        refusal=refusal,
+    )
+
+
+def _falls(order: list[Offer]) -> tuple[Fall, ...]:
+    """Return the rungs that would come before the first that fits; a rung falls once."""
+    falls: dict[str, Fall] = {}
+    for offer in order:
+        if offer.slots:
+            # Another kernel of the same rung that fits is no fall.
+            falls.pop(offer.choice.rung, None)
+            break
+        falls.setdefault(
+            offer.choice.rung, Fall(rung=offer.choice.rung, code=0, reason=offer.refusal)
+        )
+    return tuple(falls.values())
+
+
+def _step(choice: Choice, shape: Shape, device: int, stream: int) -> Step:
+    launches = [_launch(choice, shape, device, stream)]
+    extra = 0
+    if not choice.clustered:
+        extra = kernel.parts_bytes(shape.rows, shape.wish.k)
+        merge = Choice(rung=choice.rung, variant=MERGE, ctas=1)
+        launches.append(_launch(merge, shape, device, stream))
+        launches[1].set_words(k=shape.wish.k, ctas=choice.ctas)
+    return Step(choice=choice, launches=tuple(launches), parts_bytes=extra)
