@@ -22,6 +22,7 @@ from thorprobe.run.model_topk import Progress, Stepped, measure
 from thorprobe.run.place import Place, place
 from thorprobe.run.qwen4exp import Model, build, enough_memory
 from thorprobe.run.selection_watch import Taken, Visited
+from thorprobe.topk.contract import check_rung
 from thorprobe.topk.qwen4exp import modeling
 from thorprobe.words.model_topk import ModelStep, ModelSummary, Selection
 
@@ -43,6 +44,7 @@ def inquire(
     CouldNotProbeError where the device, a package or memory is missing.
     """
     plans.check(options)
+    check_rung(options.rung)
     started, began = now(), perf_counter()
     with place(device, options.partition) as where, enough_memory():
         model = build(options, where)

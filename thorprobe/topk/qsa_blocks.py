@@ -119,8 +119,8 @@ def scores(queries: Any, keys: Any) -> Any:
     columns = keys.float().transpose(1, 2)
     slab = max(1, _SLAB_BYTES // max(1, 4 * requests * heads * blocks))
     for first in range(0, count, slab):
-        part = queries[:, first : first + slab].float().reshape(requests, -1, width)
-        products = torch.matmul(part, columns).view(requests, -1, heads, blocks)
+        part = queries[:, first : first + slab].float()
+        products = torch.matmul(part.flatten(1, 2), columns).view(*part.shape[:3], blocks)
         summed = products.relu_().sum(2)
         made[:, first : first + slab, :blocks] = summed.div_(math.sqrt(width))
     return made.view(requests * count, pitch)[:, :blocks]

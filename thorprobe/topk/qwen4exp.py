@@ -58,10 +58,6 @@ class Batched:
 
     def __init__(self, select: Select | None = None) -> None:
         """Take what selects, by default the ladder with its defaults."""
-        if select is None:
-            from thorprobe import topk
-
-            select = topk.select
         self._select = select
 
     def replace(self, reads: qsa_blocks.Reads) -> None:
@@ -82,7 +78,11 @@ class Batched:
         """Return the selected blocks, int32 [rows, k]; none where no query has a whole block."""
         if not scores.shape[1]:
             return scores.new_full((scores.shape[0], k), -1).int()
-        return self._select(scores, lengths, k)
+        if self._select is not None:
+            return self._select(scores, lengths, k)
+        from thorprobe import topk
+
+        return topk.select(scores, lengths, k)
 
 
 def modeling() -> Any:
