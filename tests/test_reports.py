@@ -11,6 +11,7 @@ from thorprobe.record import Origin, Status
 from thorprobe.render import FORMATS
 from thorprobe.render.sheet import render_json, render_markdown
 from thorprobe.run.model import ModelAnswerer
+from thorprobe.run.shipped import recorded
 from thorprobe.run.store import read
 
 REPORTS = Path(__file__).parents[1] / "reports"
@@ -64,6 +65,7 @@ def test_the_model_predicts_what_was_measured(path):
     """Potential, active and launch code of every recorded launch are those of the profile."""
     recording = read(path)
     model = ModelAnswerer("h200", recording.header.device.partition)
+    model.attach(recorded(recording.header.options))
     specs = [o.spec for o in recording.outcomes]
     for seen, told in zip(recording.outcomes, model.ask(specs), strict=True):
         for name in ("max_potential", "max_active", "launch_code"):

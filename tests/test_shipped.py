@@ -20,7 +20,7 @@ from thorprobe.question import SweepQuestion
 from thorprobe.record import LaunchSpec, Workload
 from thorprobe.run import compile as kernels
 from thorprobe.run.model import ModelAnswerer
-from thorprobe.run.shipped import open_for, parse
+from thorprobe.run.shipped import open_for, parse, recorded
 from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 BINARIES = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "binaries.py")))
@@ -126,7 +126,7 @@ def test_kernels_of_a_known_version_are_asked_as_its_host_code_asks(vllm):
     ]
     assert (kernel.layout, kernel.row_limit, kernel.stride_multiple) == ("vllm-0.33.0", 64, 4)
     assert set(found.inputs) == {"vllm-0.33.0-made.whl", "sm_90 image of vllm/sm_90.cubin"}
-    assert found.facts[kernel.label, 8].required_cluster == (1, 8, 1)
+    assert found.facts()[kernel.label, 8].required_cluster == (1, 8, 1)
 
 
 def test_each_device_gets_its_own_image(vllm):
@@ -218,6 +218,19 @@ def test_the_model_answers_from_the_shipped_cubin(vllm):
     assert seen[8, True].launch_code == 0
     assert seen[8, True].max_active == 1
     assert "vllm-0.33.0-made.whl" in model.inputs
+
+
+def test_the_model_answers_a_store_without_the_file(vllm):
+    """What a store's options say of shipped kernels is enough to predict its launches again."""
+    held = open_for(vllm, "", (9, 0))
+    asked = SweepQuestion(SweepOptions(shipped=held.kernels))
+    with_file, without = ModelAnswerer("h200"), ModelAnswerer("h200")
+    with_file.attach(held)
+    without.attach(recorded(msgspec.json.decode(msgspec.json.encode(asked.options))))
+    told = [[o.observed for o in model.ask(asked.first())] for model in (with_file, without)]
+    assert told[0] == told[1]
+    with pytest.raises(UsageError, match="cannot be read"):
+        recorded({"shipped": [{"label": 1}]})
 
 
 def test_a_cluster_in_another_dimension_is_judged_by_its_own(tmp_path):

@@ -137,6 +137,7 @@ def _alone(entry: Entry) -> ShippedKernel:
         name=entry.name,
         cluster=kernel.required_cluster or (1, 1, 1),
         threads=kernel.required_threads or LEAST_THREADS,
+        **_stated(kernel),
     )
     return ShippedKernel(
         label=_label(entry),
@@ -155,6 +156,7 @@ def _known(entry: Entry, layout: Layout) -> ShippedKernel:
         cluster=(1, cluster, 1),
         threads=policy.kernel.threads,
         dynamic_smem=policy.footprint(cluster).dynamic_smem,
+        **_stated(entry.kernel),
     )
     return ShippedKernel(
         label=_label(entry, f"{layout.family}<{k}>"),
@@ -169,6 +171,14 @@ def _known(entry: Entry, layout: Layout) -> ShippedKernel:
         row_limit=policy.kernel.row_limit,
         stride_multiple=policy.kernel.stride_multiple,
     )
+
+
+def _stated(kernel: DeviceKernel) -> dict[str, int]:
+    return {
+        "registers": kernel.registers or 0,
+        "static_smem": kernel.static_smem or 0,
+        "max_threads": kernel.max_threads,
+    }
 
 
 def _label(entry: Entry, name: str = "", *, tell: bool = False) -> str:

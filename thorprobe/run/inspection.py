@@ -9,14 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from thorprobe.plan.shipped import Entry, build, clustered, spec
+from thorprobe.plan.shipped import build, clustered, spec
 from thorprobe.record import Origin
-from thorprobe.run.cubin import KernelFacts
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.run.image import Capability
 from thorprobe.run.inventory import extract
 from thorprobe.run.model import ModelAnswerer
-from thorprobe.run.shipped import Shipped, entries, facts, loaded
+from thorprobe.run.shipped import Shipped, entries, loaded
 from thorprobe.words.inventory import Inventory
 from thorprobe.words.load import Load, Party, Source
 
@@ -94,29 +93,10 @@ def _shipped(one: Source, loads: Iterable[Load], *, extracted: bool) -> Shipped:
     kernels = tuple(
         msgspec.structs.replace(kernel, parameters=()) for kernel in build(usable, one.inventory)
     )
-    held = {entry.kernel.symbol: entry for entry in usable}
     cubins = {e.image.sha256: e.image for e in usable if not e.image.is_ptx}
     return Shipped(
         file=one.inventory.name,
         kernels=kernels,
-        facts={
-            (kernel.label, function.size): facts(held[function.symbol])
-            or _least(held[function.symbol])
-            for kernel in kernels
-            for function in kernel.functions
-        },
         images={k: extract(one.path, v) for k, v in cubins.items()} if extracted else {},
         inputs={one.inventory.name: one.inventory.sha256},
-    )
-
-
-def _least(entry: Entry) -> KernelFacts:
-    """Return what a kernel needs at least that the driver has yet to compile."""
-    return KernelFacts(
-        function=entry.kernel.symbol,
-        registers=0,
-        max_threads=entry.kernel.max_threads,
-        required_cluster=entry.kernel.required_cluster,
-        target=entry.image.target,
-        required_threads=entry.kernel.required_threads,
     )

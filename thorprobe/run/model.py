@@ -74,7 +74,7 @@ class ModelAnswerer:
 
     def attach(self, shipped: Shipped) -> None:
         """Take kernels that later launches may name, with what their cubins say."""
-        self._facts |= shipped.facts
+        self._facts |= shipped.facts()
         self._unknown |= {kernel.label for kernel in shipped.kernels if not kernel.layout}
         self.inputs |= shipped.inputs
 

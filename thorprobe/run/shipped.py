@@ -4,6 +4,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan.shipped import Entry, build, clustered, layout_of, matches
@@ -26,16 +29,45 @@ Key = tuple[str, int]
 class Shipped:
     """Kernels of one file for one device.
 
-    ``facts`` is by label and cluster size, ``images`` maps the SHA-256 of a cubin to where it was
-    extracted, ``inputs`` what is to be recorded: names without folders, and SHA-256.
+    ``images`` maps the SHA-256 of a cubin to where it was extracted, ``inputs`` what is to be
+    recorded: names without folders, and SHA-256.
     """
 
     file: str
     kernels: tuple[ShippedKernel, ...]
-    facts: Mapping[Key, KernelFacts]
     images: Mapping[str, Path]
     inputs: Mapping[str, str]
     remarks: tuple[str, ...] = ()
+
+    def facts(self) -> dict[Key, KernelFacts]:
+        """Return what each entry point's code states, by label and cluster size."""
+        return {
+            (kernel.label, function.size): KernelFacts(
+                function=function.symbol,
+                registers=function.registers,
+                static_smem=function.static_smem,
+                max_threads=function.max_threads,
+                required_cluster=function.cluster,
+                target=kernel.target,
+            )
+            for kernel in self.kernels
+            for function in kernel.functions
+        }
+
+
+def recorded(options: Mapping[str, Any]) -> Shipped:
+    """Return the shipped kernels that a store's options name; none can be launched from there.
+
+    Raises UsageError for options that no thorprobe wrote.
+    """
+    try:
+        kernels = msgspec.convert(options.get("shipped", ()), tuple[ShippedKernel, ...])
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"the store's shipped kernels cannot be read: {error}",
+            "the file was edited or written by another version",
+        ) from error
+    return Shipped(file="", kernels=kernels, images={}, inputs={})
 
 
 def parse(text: str) -> tuple[Path, str]:
@@ -66,24 +98,6 @@ def entries(held: Inventory, pattern: str = "") -> tuple[Entry, ...]:
         for k in kernels
     )
     return tuple(entry for entry in found if matches(pattern, entry))
-
-
-def facts(entry: Entry) -> KernelFacts | None:
-    """Return the resources of a kernel, None of one that exists as PTX."""
-    kernel = entry.kernel
-    if kernel.registers is None:
-        return None
-    return KernelFacts(
-        function=kernel.symbol,
-        registers=kernel.registers,
-        static_smem=kernel.static_smem or 0,
-        max_threads=kernel.max_threads,
-        required_cluster=kernel.required_cluster,
-        local_bytes=kernel.stack_bytes or 0,
-        target=entry.image.target,
-        parameter_bytes=kernel.parameter_bytes or 0,
-        required_threads=kernel.required_threads,
-    )
 
 
 def loaded(found: Iterable[Entry], device: Capability) -> dict[str, tuple[Entry | None, str]]:
@@ -137,20 +151,12 @@ def open_for(
             "name some with a pattern: `shipped:FILE#*topk*`",
         )
     kernels = build(compiled, held)
-    by_symbol = {(e.kernel.symbol, e.image.sha256): e for e in compiled}
-    known: dict[Key, KernelFacts] = {}
-    for kernel in kernels:
-        for function in kernel.functions:
-            made = facts(by_symbol[function.symbol, kernel.image])
-            if made is not None:
-                known[kernel.label, function.size] = made
     images = {e.image.sha256: e.image for e in compiled}
     inputs = {held.name: held.sha256}
     inputs |= {f"{one.target} image of {one.file}": digest for digest, one in images.items()}
     return Shipped(
         file=held.name,
         kernels=kernels,
-        facts=known,
         images={digest: inventory.extract(path, one) for digest, one in images.items()},
         inputs=inputs,
         remarks=tuple(dict.fromkeys(r for e in compiled if (r := layout_of(e, held)[1]))),

@@ -8,7 +8,9 @@ class ShippedFunction(Record, frozen=True, kw_only=True):
     """One entry point of a shipped kernel, and the launch that its host code makes.
 
     ``name`` is demangled without parameters. ``cluster`` is the compiled one, in CTAs.
-    ``dynamic_smem`` is in bytes, 0 where it is not known.
+    ``dynamic_smem`` is in bytes, 0 where it is not known. ``registers`` (a thread), ``static_smem``
+    (bytes) and ``max_threads`` are what its code states; registers are 0 where a driver has yet to
+    compile it.
     """
 
     symbol: str
@@ -16,6 +18,9 @@ class ShippedFunction(Record, frozen=True, kw_only=True):
     cluster: tuple[int, int, int]
     threads: int
     dynamic_smem: int = 0
+    registers: int = 0
+    static_smem: int = 0
+    max_threads: int = 1_024
 
     @property
     def size(self) -> int:
