@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a file with device code holds is read whole, within bounds, and once."""
 
+import os
 import runpy
 import stat
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from thorprobe.errors import CouldNotProbeError, ThorprobeError, UsageError
 from thorprobe.run import compile as kernels
@@ -272,4 +275,53 @@ def test_a_cache_that_cannot_be_written_is_told(fatbin, tmp_path, monkeypatch):
     blocked.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     with pytest.raises(ThorprobeError, match="cache folder"):
+        inventory.take(fatbin)
+
+
+@given(st.data())
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_a_damaged_library_is_read_or_refused(tmp_path, data):
+    """Any altered or truncated library is one error or an answer, never anything else."""
+    whole = bytearray(LIBRARY)
+    edits = st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255))
+    for at, value in data.draw(st.lists(edits, max_size=12)):
+        whole[at] = value
+    end = data.draw(st.just(len(whole)) | st.integers(1, len(whole)))
+    path = tmp_path / "damaged.so"
+    path.write_bytes(bytes(whole[:end]))
+    told = ""
+    try:
+        told = inventory.take(path).name
+    except ThorprobeError as error:
+        told = error.sentence
+    assert "damaged.so" in told
+
+
+def test_a_workspace_that_a_killed_run_left_is_swept(fatbin, cache):
+    """What is a day old is removed by the next run; what is new is another run's."""
+    old, new = cache / ".work-old", cache / ".work-new"
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+        (folder / "part.cubin").write_bytes(b"x")
+    os.utime(old, (1, 1))
+    inventory.take(fatbin)
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("name", ["MAX_SYMBOLS", "MAX_INFO", "MAX_NAMES", "MAX_SECTIONS"])
+def test_a_cubin_beyond_a_bound_is_refused(tmp_path, monkeypatch, name):
+    """Each size that a cubin claims is bounded before it is believed."""
+    path = tmp_path / "a.cubin"
+    path.write_bytes(kernels.compile_cubin("fault", "sm_90"))
+    monkeypatch.setattr(cubin, name, 3)
+    with pytest.raises(UsageError, match="was to be inspected"):
+        inventory.take(path)
+
+
+def test_too_many_kernels_are_refused(fatbin, monkeypatch):
+    """A file that holds more kernels than any sound one ends in one sentence."""
+    monkeypatch.setattr(inventory, "MAX_KERNELS", 5)
+    with pytest.raises(UsageError, match="more than 5 kernels"):
         inventory.take(fatbin)

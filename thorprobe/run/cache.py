@@ -8,13 +8,17 @@ match counts as missing.
 import contextlib
 import hashlib
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from thorprobe.errors import UsageError
 from thorprobe.run.compile import cache_folder
 
+_WORK = ".work-"
+_STALE_S = 86_400.0
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -58,11 +62,20 @@ def workspace() -> Iterator[Path]:
     """
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(dir=cache_folder(), prefix=".work-")
+        folder = tempfile.TemporaryDirectory(dir=cache_folder(), prefix=_WORK)
     except OSError as error:
         raise _unwritable(error) from error
     with folder as name:
+        _sweep(cache_folder())
         yield Path(name)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove workspaces that a killed run left a day ago or longer."""
+    for left in folder.glob(f"{_WORK}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _STALE_S:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _replace(name: str, data: bytes) -> Path:

@@ -28,7 +28,7 @@ MEMORY = 896 << 20
 """Address space of the tool in bytes. It holds every image of a call unpacked: 790 MB for that
 library in one call, 244 MB an architecture. With this process it stays below 1 GB."""
 
-MAX_FILE = 512 << 20
+MAX_FILE = 256 << 20
 """Largest file that the tool may write, in bytes."""
 
 MAX_WRITTEN = 4 << 30

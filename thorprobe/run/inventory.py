@@ -8,8 +8,10 @@ memory and disk stay bounded by the largest of them.
 import hashlib
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -24,10 +26,14 @@ from thorprobe.words.inventory import DeviceImage, DeviceKernel, Inventory
 MAX_KERNELS = 500_000
 """Most kernels of one file; the vLLM 0.33.0 wheels hold fewer than 40,000."""
 
+MAX_SYMBOL_BYTES = 256 << 20
+"""Most bytes of all their names; those of a vLLM 0.33.0 wheel take 9 MB."""
+
 _FORMAT = 1
 """Raised whenever an inventory is read or written otherwise: older entries are then ignored."""
 
 _MAX_UNPACKED = 1 << 30
+_MAX_STRINGS = 16 << 20
 _EM_CUDA = 190
 _CODE_SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment")
 
@@ -87,23 +93,21 @@ def _remembered(entry: str) -> Inventory | None:
 
 
 def _read(container: Container, progress: Progress) -> Inventory:
-    images: list[DeviceImage] = []
-    kernels: list[DeviceKernel] = []
-    remarks: list[str] = []
+    found = _Found()
     total = max(1, len(container.members))
     progress(0, total)
     try:
         with kept.workspace() as folder:
             for done, binary in enumerate(container.binaries(folder), 1):
                 try:
-                    _add(binary, folder, images, kernels, remarks)
+                    _add(binary, folder, found)
                 except cuobjdump.NoDeviceCodeError:
                     if not container.members:
                         raise
                 except UsageError as error:
                     if not container.members:
                         raise
-                    remarks.append(error.sentence)
+                    found.remarks.append(error.sentence)
                 progress(done, total)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -112,10 +116,10 @@ def _read(container: Container, progress: Progress) -> Inventory:
             f"folder: {reason}",
             "make room, or name another folder with XDG_CACHE_HOME",
         ) from error
-    if not images:
+    if not found.images:
         raise cuobjdump.NoDeviceCodeError(
             f"`{container.name}` was to be inspected, but "
-            + (remarks[0] if remarks else "it holds no device code"),
+            + (found.remarks[0] if found.remarks else "it holds no device code"),
             "give a library, cubin or fatbin built for CUDA, or the wheel that carries it",
         )
     return Inventory(
@@ -124,9 +128,9 @@ def _read(container: Container, progress: Progress) -> Inventory:
         bytes=container.bytes,
         package=container.package,
         version=container.version,
-        images=tuple(images),
-        kernels=tuple(kernels),
-        remarks=tuple(dict.fromkeys(remarks)),
+        images=tuple(found.images),
+        kernels=tuple(found.kernels),
+        remarks=tuple(dict.fromkeys(found.remarks)),
         reader=_reader(),
     )
 
@@ -147,39 +151,46 @@ class _Unread(Record, frozen=True, kw_only=True):
     count: int
 
 
-def _add(
-    binary: Binary,
-    folder: Path,
-    images: list[DeviceImage],
-    kernels: list[DeviceKernel],
-    remarks: list[str],
-) -> None:
+@dataclass
+class _Found:
+    """What was read so far; ``named`` counts the bytes of the kernels' names."""
+
+    images: list[DeviceImage] = field(default_factory=list)
+    kernels: list[DeviceKernel] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    named: int = 0
+
+    def take(self, image: DeviceImage, kernels: tuple[DeviceKernel, ...]) -> None:
+        self.images.append(image)
+        self.kernels.extend(kernels)
+        self.named += sum(len(kernel.symbol) for kernel in kernels)
+
+
+def _add(binary: Binary, folder: Path, found: _Found) -> None:
     """Read every image of a binary; what cannot be read becomes a remark."""
     for part in _parts(binary, folder):
         if isinstance(part, _Unread):
-            remarks.append(_told(part, binary.shown))
+            found.remarks.append(_told(part, binary.shown))
             target = part.listed.arch
             if part.listed.ptx:
                 target = target.replace("sm_", "compute_", 1)
             listed = DeviceImage(file=binary.shown, target=target, isa=part.listed.isa)
-            images.extend([listed] * part.count)
+            found.images.extend([listed] * part.count)
             continue
         try:
-            image, found = _image(part, binary.shown, len(images))
+            found.take(*_image(part, binary.shown, len(found.images)))
         except ThorprobeError as error:
             if part == binary.path:
                 raise UsageError(
                     f"`{binary.shown}` was to be inspected: {error.sentence}", error.hint
                 ) from error
-            remarks.append(f"an image of `{binary.shown}` is left out: {error.sentence}")
-            continue
-        if len(kernels) + len(found) > MAX_KERNELS:
+            found.remarks.append(f"an image of `{binary.shown}` is left out: {error.sentence}")
+        if len(found.kernels) > MAX_KERNELS or found.named > MAX_SYMBOL_BYTES:
             raise UsageError(
-                f"`{binary.shown}` was to be inspected, but has more than {MAX_KERNELS:,} kernels",
+                f"`{binary.shown}` was to be inspected, but has more than {MAX_KERNELS:,} kernels "
+                f"or {MAX_SYMBOL_BYTES:,} B of names",
                 "that is no sound library",
             )
-        images.append(image)
-        kernels.extend(found)
 
 
 def _told(unread: _Unread, shown: str) -> str:
@@ -245,6 +256,18 @@ def _parts(binary: Binary, folder: Path, only: str = "") -> "Iterable[Path | _Un
             yield _Unread(listed=members[0], count=len(members) - found)
 
 
+def _section_names(elf: Any, file: BinaryIO) -> set[str]:
+    """Return the names of a library's sections, none of one that has too many to be sound."""
+    count = elf.num_sections()
+    if not 0 < count <= cubin.MAX_SECTIONS:
+        return set()
+    headers = [elf._get_section_header(index) for index in range(count)]  # noqa: SLF001
+    strings = headers[elf.get_shstrndx()]
+    file.seek(strings["sh_offset"])
+    table = file.read(min(strings["sh_size"], _MAX_STRINGS))
+    return {cubin.string_at(table, header["sh_name"]) for header in headers}
+
+
 def _emptied(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():
@@ -269,7 +292,7 @@ def _is_cubin(binary: Binary) -> bool:
             if elf["e_machine"] in ("EM_CUDA", _EM_CUDA):
                 return True
             end = elf["e_shoff"] + elf["e_shnum"] * elf["e_shentsize"]
-            names = set() if end > size else {s.name for s in elf.iter_sections()}
+            names = set() if end > size else _section_names(elf, file)
         # pyelftools raises whatever its parsers meet in broken input.
         except Exception as error:
             raise UsageError(

@@ -18,13 +18,16 @@ _DIRECTIVE = re.compile(
 )
 # Directives that matter begin their line; a search for that is ten times faster than line by line.
 
+MAX_KERNELS = 200_000
+"""Most kernels of one text."""
+
 _DEFAULT_MAX_THREADS = 1_024
 
 
 def read(path: Path, file: str, index: int) -> tuple[DeviceImage, tuple[DeviceKernel, ...]]:
     """Read a PTX text; ``file`` names where it came from, ``index`` its place in the inventory.
 
-    Raises ThorprobeError for a text without a version and a target.
+    Raises ThorprobeError for a text without a version and a target, or with too many kernels.
     """
     size = path.stat().st_size
     head: dict[str, str] = {}
@@ -36,6 +39,11 @@ def read(path: Path, file: str, index: int) -> tuple[DeviceImage, tuple[DeviceKe
             for found in _DIRECTIVE.finditer(text):
                 if found["entry"] is not None:
                     kernels.append(DeviceKernel(image=index, symbol=found["entry"].decode()))
+                    if len(kernels) > MAX_KERNELS:
+                        raise ThorprobeError(
+                            f"a PTX text of {size:,} bytes has more than {MAX_KERNELS:,} kernels",
+                            "that is no sound PTX",
+                        )
                 elif found["head"] is not None:
                     head.setdefault(found["head"].decode(), found["value"].decode())
                 elif kernels:
