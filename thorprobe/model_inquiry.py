@@ -51,8 +51,11 @@ def inquire(
         steps = tuple(
             _judged(stepped, model) for stepped in measure(model, options, select, progress)
         )
-        summary = judge.summarize(
-            steps, options, numbers(model), where.device.capability if where.device else None
+        summary = msgspec.structs.replace(
+            judge.summarize(
+                steps, options, numbers(model), where.device.capability if where.device else None
+            ),
+            peak_memory_bytes=where.peak_bytes(),
         )
     return Evidence(
         command=COMMAND,

@@ -174,14 +174,15 @@ def finding(summary: ModelSummary, budget: int) -> str:
         f"at {summary.context_tokens:,} tokens of context, where {found.past_budget:,} of "
         f"{found.compared:,} compared queries see more blocks than the {summary.k} selected"
     )
-    told = [f"{_sets(found)} {where}"]
+    ties = f" ({found.tied:,} of them differ in blocks of equal scores)" if found.tied else ""
+    told = [f"{_sets(found)} {where}{ties}"]
     if summary.wrong_rows:
         told.append(
             f"{summary.wrong_rows:,} of {summary.checked_rows:,} rows are no top-{summary.k} of "
             "their own scores"
         )
     told.append(
-        f"greedy tokens equal ({summary.compared_tokens:,})"
+        f"all {summary.compared_tokens:,} greedy tokens equal"
         if summary.tokens_equal
         else f"{summary.different_tokens:,} of {summary.compared_tokens:,} greedy tokens differ"
     )
@@ -201,8 +202,7 @@ def _sets(found: Agreement) -> str:
             "lie closer together than those of the two runs "
             f"(up to {_number(found.max_score_difference)})"
         )
-    ties = f", {found.tied:,} of them by blocks of tied scores" if found.tied else ""
-    return f"Ladder and reference select equal sets{ties}"
+    return "Ladder and reference select equal sets"
 
 
 def _next(summary: ModelSummary, budget: int) -> str:
@@ -219,6 +219,8 @@ def _notes(
     notes = [
         "Both runs are fed the same tokens: the prompt, then the reference's greedy token"
         + (", followed by drafts that are all taken as accepted" if options.width > 1 else "")
+        + "; logits and greedy tokens are compared after each prefill chunk and at every decoded "
+        "token"
     ]
     visited = sum(s.reference_queries for s in taken)
     rows = sum(s.num_rows for s in taken)

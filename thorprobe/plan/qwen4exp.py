@@ -2,8 +2,8 @@
 """The sizes in which Qwen4Exp is built here: its published config, reduced in depth and count.
 
 The numbers are those of Qwen3.8-Flash-Next's config as agreeing third-party copies give it; what
-the reduction changes is said in each size's sentence. The selection is whole in every size: budget
-2,048 tokens, 4 tokens a block, 512 blocks of at most a context's quarter.
+the reduction changes is said in each size's sentence. The selection is whole in every size: 512
+blocks of 4 tokens, a budget of 2,048.
 """
 
 from typing import Any

@@ -81,6 +81,7 @@ def _asked(answer: Answer) -> Section:
                 "Decoded tokens a second",
                 f"{rate:.3g} with the ladder, {before:.3g} with the reference's loop",
             ),
+            ("Peak memory", f"{found.peak_memory_bytes / 1e9:.1f} GB"),
         ),
     )
 

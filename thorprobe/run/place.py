@@ -2,6 +2,7 @@
 """Where torch works: the CPU, a GPU, or a green context of one."""
 
 import os
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,12 +21,14 @@ _PACKAGES = ("torch", "transformers", "numpy", "cupy-cuda13x", "cuda-bindings")
 class Place:
     """A torch device, and what is known of it; ``device`` is None for the CPU.
 
-    ``settle`` waits for the work that was issued; ``free_bytes`` is None where it is not known.
+    ``settle`` waits for the work that was issued; ``free_bytes`` is None where it is not known;
+    ``peak_bytes`` is the most that this process held so far, of a GPU what torch allocated.
     """
 
     torch_device: Any
     settle: Callable[[], None]
     free_bytes: Callable[[], int | None]
+    peak_bytes: Callable[[], int]
     device: Device | None = None
     software: dict[str, str] = field(default_factory=dict)
 
@@ -78,6 +81,8 @@ def _cpu(library: Any) -> Place:
         torch_device=library.device(CPU),
         settle=lambda: None,
         free_bytes=_free_memory,
+        # Linux counts ru_maxrss in KiB.
+        peak_bytes=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         software=_software() | {"threads": str(threads)},
     )
 
@@ -96,6 +101,7 @@ def _gpu(library: Any, ordinal: int, partition: str) -> Iterator[Place]:
                 torch_device=where,
                 settle=stream.synchronize,
                 free_bytes=lambda: int(library.cuda.mem_get_info(where)[0]),
+                peak_bytes=lambda: int(library.cuda.max_memory_allocated(where)),
                 device=context.device(contexts.other_processes(ordinal), version),
                 software=_software() | {"driver": version},
             )

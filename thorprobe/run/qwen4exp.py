@@ -173,8 +173,8 @@ def _need(options: ModelOptions, place: Place, weights: int) -> None:
     free = place.free_bytes()
     tokens = options.context + options.decode_tokens
     rows = options.requests * min(options.prefill_chunk, options.context)
-    # Scores per block and head in fp32, and three masks of a byte a token: the least of a step.
-    step = rows * tokens * (4 * 4 // plans.RATIO + 3)
+    # Scores in fp32 of 4 heads a block, and three masks of a byte a token: the least of a step.
+    step = rows * (4 * 4 * tokens // plans.RATIO + 3 * tokens)
     if free is not None and weights + step > free:
         raise CouldNotProbeError(
             f"the model's weights take {weights / _GIB:.1f} GiB and a step at least "

@@ -116,7 +116,8 @@ class ModelSummary(Record, frozen=True, kw_only=True):
     before, ``fallen`` which ones. ``sets_equal`` says that no compared query selected blocks of
     other scores than the reference did, ``wrong_rows`` counts rows, of all ``checked_rows``, that
     are no top-k of their own scores. ``tokens_per_second`` is the decode rate with the ladder, over
-    all requests, and ``reference_tokens_per_second`` without.
+    all requests, and ``reference_tokens_per_second`` without. ``peak_memory_bytes`` is the most
+    that the process held, on a GPU what torch allocated there.
     """
 
     finding: str
@@ -145,4 +146,5 @@ class ModelSummary(Record, frozen=True, kw_only=True):
     tokens_per_second: float
     reference_tokens_per_second: float = 0.0
     times: tuple[PhaseTime, ...] = ()
+    peak_memory_bytes: int = 0
     notes: tuple[str, ...] = ()
