@@ -61,7 +61,8 @@ def test_a_partition_refuses_16_and_the_ladder_falls():
     assert set(answer.summary.rungs) == {"cluster-8"}
     calls = sum(len(step.selections) for step in answer.results)
     assert answer.summary.falls == calls
-    assert [(fall.rung, fall.calls) for fall in answer.summary.fallen] == [("cluster-16", calls)]
+    assert {fall.rung for fall in answer.summary.fallen} == {"cluster-16"}
+    assert sum(fall.calls for fall in answer.summary.fallen) == calls
 
 
 @pytest.mark.parametrize("partition", ["", "sms=24"])
