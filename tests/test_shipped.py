@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from thorprobe.cli.session import _public
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan import layout as layouts
 from thorprobe.plan import shipped as plans
@@ -343,3 +344,17 @@ def test_ids_of_launches_of_own_kernels_are_as_they_were():
     assert spec.id == "trivial/g1x4x1/b32x1x1/c1x4x1/s0/np0"
     assert "shipped" not in msgspec.json.encode(spec).decode()
     assert kernels.hashes(["trivial"])
+
+
+@pytest.mark.parametrize(
+    ("word", "public"),
+    [
+        ("shipped:/deep/folder/a.so", "shipped:a.so"),
+        ("shipped:folder/a.so", "shipped:a.so"),
+        ("--kernel=shipped:folder/a.so", "--kernel=shipped:a.so"),
+        ("shipped:a.so", "shipped:a.so"),
+    ],
+)
+def test_evidence_names_the_shipped_file_without_its_folder(word, public):
+    """The command that a page shows has the file's name alone."""
+    assert _public([word]) == (public,)

@@ -281,10 +281,11 @@ def _public(argv: Sequence[str]) -> tuple[str, ...]:
     for word in argv:
         flag, equals, value = word.partition("=")
         if equals and flag.startswith("-"):
-            prefix = PREFIX if value.startswith(PREFIX) else ""
-            shown.append(f"{flag}={prefix}{_without_folder(value.removeprefix(prefix))}")
+            shipped = value.startswith(PREFIX)
+            bare = PREFIX + Path(value).name if shipped else _without_folder(value)
+            shown.append(f"{flag}={bare}")
         elif word.startswith(PREFIX):
-            shown.append(PREFIX + _without_folder(word.removeprefix(PREFIX)))
+            shown.append(PREFIX + Path(word.removeprefix(PREFIX)).name)
         elif word[:1] == "-" and word[1:2].isalpha():  # A short option with its value attached.
             shown.append(word[:2] + _without_folder(word[2:]))
         else:
