@@ -147,7 +147,10 @@ BAD = {
     "host library": (written("a.so", BINARIES.library(b"x" * 64, b".rodata")), "no device code"),
     "truncated library": (written("a.so", LIBRARY[:-100]), "truncated"),
     "half a header": (written("a.so", LIBRARY[:40]), "ELF structure is broken"),
-    "garbage behind the magic": (written("a.so", b"\x7fELF\x02\x01\x01" + b"\xff" * 900), "truncated"),
+    "garbage behind the magic": (
+        written("a.so", b"\x7fELF\x02\x01\x01" + b"\xff" * 900),
+        "truncated",
+    ),
     "truncated fatbin": (written("a.fatbin", BINARIES.FATBIN[:900]), "cuobjdump"),
     "link to itself": (looped, "cannot be read"),
     "pipe": (piped, "neither a file nor a folder"),

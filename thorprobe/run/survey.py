@@ -99,6 +99,8 @@ def _devices() -> Iterator[Fact]:
         )
         return
     try:
+        from cuda.bindings import driver
+
         from thorprobe.errors import ThorprobeError
         from thorprobe.run.context import Context, answer, driver_version, other_processes
     except ImportError as error:
@@ -110,8 +112,6 @@ def _devices() -> Iterator[Fact]:
             mend="pip install cuda-python",
         )
         return
-    from cuda.bindings import driver
-
     code = answer(driver.cuInit(0))[0]
     count = 0 if code else answer(driver.cuDeviceGetCount())[1]
     if code or not count:
