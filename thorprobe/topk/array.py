@@ -7,7 +7,8 @@ from typing import Any
 from thorprobe.topk.contract import DTYPES, MAX_COLUMNS, ArgumentError
 
 TORCH, CUPY, NUMPY = "torch", "cupy", "numpy"
-_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
+_MAX_COLUMN_STRIDE = 2**32 - 1
+# The kernels take it as 32 bits.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,28 @@ def library_of(array: Any) -> str:
     module = type(array).__module__.partition(".")[0]
     if module in (TORCH, CUPY, NUMPY):
         return module
-    raise ArgumentError(
+    raise _no_array(array)
+
+
+def _no_array(array: Any) -> ArgumentError:
+    return ArgumentError(
         f"an array of type `{type(array).__name__}` was given",
-        "select takes torch tensors, CuPy arrays and NumPy arrays; `torch.from_dlpack(array)` or "
-        "`cupy.from_dlpack(array)` makes one without a copy",
+        "select takes dense torch tensors, CuPy arrays and NumPy arrays; `torch.from_dlpack(array)`"
+        " or `cupy.from_dlpack(array)` makes one without a copy",
     )
 
 
 def view(array: Any) -> View:
-    """Look at an array."""
+    """Look at an array. Raises ArgumentError where it is none with strides in memory."""
     library = library_of(array)
+    try:
+        return _view(array, library)
+    except (AttributeError, RuntimeError) as error:
+        # A NumPy scalar has no memory of its own, a sparse tensor no strides.
+        raise _no_array(array) from error
+
+
+def _view(array: Any, library: str) -> View:
     if library == TORCH:
         device = array.device.index if array.is_cuda else None
         return View(
@@ -71,6 +84,11 @@ def check(logits: View, lengths: View) -> None:
         )
     if any(stride < 0 for stride in logits.strides):
         raise ArgumentError("logits with a negative stride were given", "copy the array first")
+    if columns > 1 and logits.strides[1] > _MAX_COLUMN_STRIDE:
+        raise ArgumentError(
+            f"logits with {logits.strides[1]:,} scores from one column to the next were given",
+            f"a column stride is at most {_MAX_COLUMN_STRIDE:,}; copy the array first",
+        )
     if lengths.dtype != "int32" or lengths.shape != (rows,):
         raise ArgumentError(
             f"lengths of type {lengths.dtype} and shape {lengths.shape} were given",
@@ -94,6 +112,8 @@ def check_out(out: View, logits: View, k: int) -> None:
         )
     if k > 1 and out.strides[1] != 1:
         raise ArgumentError("out with gaps inside a row was given", "its rows must be contiguous")
+    if out.shape[0] > 1 and abs(out.strides[0]) < k:
+        raise ArgumentError("out whose rows overlap was given", "each row needs a place of its own")
     if (out.library, out.device) != (logits.library, logits.device):
         raise ArgumentError(
             f"logits are on {where(logits)} and out on {where(out)}",
@@ -116,7 +136,8 @@ def empty(logits: Any, shape: tuple[int, ...], dtype: str) -> Any:
     if library == CUPY:
         import cupy
 
-        return cupy.empty(shape, dtype=dtype)
+        with logits.device:
+            return cupy.empty(shape, dtype=dtype)
     import numpy as np
 
     return np.empty(shape, dtype=dtype)
@@ -130,4 +151,4 @@ def current_stream(array: View) -> int:
         return int(torch.cuda.current_stream(array.device).cuda_stream)
     import cupy
 
-    return int(cupy.cuda.get_current_stream().ptr)
+    return int(cupy.cuda.get_current_stream(array.device).ptr)

@@ -12,6 +12,7 @@ Contract of a row with ``length`` valid scores, ``n = min(k, length)``:
   bits on every rung, device, run and partition.
 """
 
+from operator import index
 from typing import Literal
 
 from thorprobe.errors import UsageError
@@ -59,13 +60,17 @@ class Wish(Record, frozen=True, kw_only=True):
 
 def wish(k: int, ties: str, nan: str, *, ordered: bool) -> Wish:
     """Check the options of a call. Raises ArgumentError."""
+    try:
+        k = index(k)
+    except TypeError as error:
+        raise ArgumentError(f"k = {k!r} was asked for", f"k is an integer, 1 to {MAX_K}") from error
     if not 1 <= k <= MAX_K:
         raise ArgumentError(f"k = {k} was asked for, but k is 1 to {MAX_K}", "sort the row instead")
     if ties not in ("lowest", "any"):
         raise ArgumentError(f"ties={ties!r} was asked for", "ties is `lowest` or `any`")
     if nan not in ("largest", "last"):
         raise ArgumentError(f"nan={nan!r} was asked for", "nan is `largest` or `last`")
-    return Wish(k=int(k), ties=ties, nan=nan, ordered=bool(ordered))  # type: ignore[arg-type]
+    return Wish(k=k, ties=ties, nan=nan, ordered=bool(ordered))  # type: ignore[arg-type]
 
 
 def check_rung(rung: str) -> None:
