@@ -110,7 +110,7 @@ def check_out(out: View, logits: View, k: int) -> None:
             f"out of type {out.dtype} and shape {out.shape} was given",
             f"out is int32 [{logits.shape[0]}, {k}]",
         )
-    if k > 1 and out.strides[1] != 1:
+    if out.shape[0] and k > 1 and out.strides[1] != 1:
         raise ArgumentError("out with gaps inside a row was given", "its rows must be contiguous")
     if out.shape[0] > 1 and abs(out.strides[0]) < k:
         raise ArgumentError("out whose rows overlap was given", "each row needs a place of its own")
