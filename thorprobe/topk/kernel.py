@@ -28,9 +28,9 @@ _POINTERS, _WORDS = 7, 7
 class Variant(Record, frozen=True, kw_only=True):
     """One compiled kernel.
 
-    ``short`` keeps a row in the registers of one CTA, ``long`` is for one CTA or a cluster, ``part``
-    with ``merge`` for several CTAs without a cluster. ``scores`` are those that a thread holds in
-    registers at once.
+    ``short`` keeps a row in the registers of one CTA, ``long`` is for one CTA or a cluster, and
+    ``part`` with ``merge`` for several CTAs without a cluster. ``scores`` are those that a thread
+    holds in registers at once.
     """
 
     function: str
@@ -56,19 +56,16 @@ VARIANTS = (
     Variant(function="long", threads=512, scores=8),
     Variant(function="long", threads=512, scores=16),
     Variant(function="long", threads=1024, scores=8),
-    Variant(function="long", threads=1024, scores=16),
     Variant(function="part", threads=512, scores=16),
 )
-"""Every kernel that the ladder may take; those of 4 scores, and short ones of 8, are fp32 only."""
+"""Every kernel that the ladder may take. Those of 4 scores are for fp32: 16 bytes hold 8 others."""
 
 MERGE = Variant(function="merge", threads=512, scores=1)
 
 
 def variants(dtype: str) -> tuple[Variant, ...]:
     """Return the variants that are compiled for a type of scores."""
-    if dtype == "float32":
-        return VARIANTS
-    return tuple(v for v in VARIANTS if v.scores == 16 or (v.function, v.scores) == ("long", 8))
+    return tuple(v for v in VARIANTS if v.scores != 4 or dtype == "float32")
 
 
 def defines(dtype: str, threads: int, *, strided: bool) -> tuple[str, ...]:
@@ -245,18 +242,14 @@ def stream_id(stream: int) -> int:
 
 def sms(device: int, stream: int) -> int:
     """Return the SMs that a stream's work may use: those of its green context, or all."""
-    code, resource = answer(
-        driver.cuStreamGetDevResource(stream, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
-        if hasattr(driver, "cuStreamGetDevResource")
-        else (driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
-    )
-    if not code:
-        return int(resource.sm.smCount)
-    code, green = answer(driver.cuStreamGetGreenCtx(stream))
-    if not code and green is not None and int(green):
-        kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-        code, resource = answer(driver.cuGreenCtxGetDevResource(green, kind))
-        if not code:
-            return int(resource.sm.smCount)
+    kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    try:
+        code, green = answer(driver.cuStreamGetGreenCtx(stream))
+        if not code and green is not None and int(green):
+            code, resource = answer(driver.cuGreenCtxGetDevResource(green, kind))
+            if not code:
+                return int(resource.sm.smCount)
+    except RuntimeError:
+        pass  # A driver without green contexts (the bindings find no such function).
     which = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     return int(answer(driver.cuDeviceGetAttribute(which, device))[1])

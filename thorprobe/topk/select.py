@@ -153,7 +153,8 @@ def _plan(seen: View, asked: Wish, rung: str) -> Any:
     kernel.activate(device)
     stream = array.current_stream(seen)
     strided = seen.shape[1] > 1 and seen.strides[1] != 1
-    key = (seen.shape, seen.dtype, strided, asked, rung, device, kernel.stream_id(stream))
+    gap = seen.strides[1] if strided else 1
+    key = (seen.shape, seen.dtype, gap, asked, rung, device, kernel.stream_id(stream))
     found = _plans.by_key.get(key)
     if found is None:
         from thorprobe.topk.plan import Shape, make
@@ -171,7 +172,7 @@ def _plan(seen: View, asked: Wish, rung: str) -> Any:
         found = make(shape, device, stream)
         for step in found.steps:
             for launch in step.launches:
-                launch.set_shape(seen.shape[1], seen.strides[1], asked.k, asked.flags)
+                launch.set_shape(seen.shape[1], gap, asked.k, asked.flags)
         _plans.by_key[key] = found
     return found
 
