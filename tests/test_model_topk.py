@@ -206,6 +206,16 @@ def test_the_command_answers_in_json_that_renders_to_its_page(main, tmp_path):
     assert "CPU, " in render_text(sheet(answer)).splitlines()[0]
 
 
+@pytest.mark.parametrize(("load", "busy"), [("1.9", True), ("0.1", False), ("?", False)])
+def test_times_of_a_busy_machine_are_told_as_such(load, busy):
+    """A load beside the run stands in the notes; an idle machine is not spoken of."""
+    short = msgspec.structs.replace(TINY, context=20, decode_tokens=1)
+    answer = inquire(short, "cpu", select=_MADE["exact"])
+    assert float(answer.software["load"]) >= 0
+    told = msgspec.structs.replace(answer, software={"load": load, "threads": "2"})
+    assert ("of a busy machine" in render_markdown(sheet(told), told)) is busy
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

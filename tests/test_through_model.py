@@ -47,7 +47,8 @@ def test_every_arm_is_reached_by_the_models_own_calls():
     assert reached == {16: (1, 4), 8: (5, 8), 4: (9, 33), 2: (34, 64), 1: (65, 130)}
     assert all(right == rows > 0 for right, rows in (arm.checked for arm in found.arms))
     assert all(call.num_rows == call.requests * call.query_tokens for call in answer.results)
-    assert "Every arm was reached through the model" in found.finding
+    assert "The rows of every arm came through the model" in found.finding
+    assert "no cluster was launched here" in found.finding
     page = render_markdown(sheet(answer), answer)
     assert "4 requests, 1 speculative token -&gt; 8 rows -&gt; 8 CTAs" in page
     assert "No Thor was measured" in page
@@ -124,7 +125,10 @@ def test_falls_and_wrong_rows_are_counted_by_arm():
     assert arm.fallen == (msgspec.structs.replace(fall, calls=2),)
     assert arm.checked == (5, 6)
     assert arm.rungs == {"cluster-8": 1, "torch": 1}
-    assert "5 of 6 rows are right" in summarize(calls, THOR, "model", 9, 2).finding
+    finding = summarize([*calls, _call("c", 8, 8, rung="cluster-8")], THOR, "model", 9, 2).finding
+    assert "13 of 14 rows are right" in finding
+    assert "launched 8 CTAs where it picks them" in finding
+    assert "16 CTAs were refused and the next rung answered" in finding
 
 
 def test_contrasts_name_the_knob_that_moved_the_rows():

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from thorprobe.judge.model_topk import count_falls
+from thorprobe.judge.ranges import sizes_text
 from thorprobe.plan.policy import Capability
 from thorprobe.words.through_model import ArmCall, ArmReached, ThroughSummary
 
@@ -80,13 +81,26 @@ def _finding(arms: Sequence[ArmReached], capability: Capability, missed: int) ->
     start = (
         f"{missed} calls brought other rows, or took another arm, than their settings should"
         if missed
-        else "Every arm was reached through the model, by requests and query tokens alone"
+        else "The rows of every arm came through the model, by requests and query tokens alone"
     )
     major, minor = capability
     return (
-        f"{start} (dispatch of cc {major}.{minor}); {right:,} of {total:,} rows are right; "
-        f"{'; '.join(told)}"
+        f"{start} (dispatch of cc {major}.{minor}); {_launched(arms)}; {right:,} of {total:,} rows "
+        f"are right; {'; '.join(told)}"
     )
+
+
+def _launched(arms: Sequence[ArmReached]) -> str:
+    """Say which cluster sizes the ladder launched where the dispatch picks them."""
+    own = [arm for arm in arms if arm.path == "cooperative"]
+    ran = {arm.cluster for arm in own if f"cluster-{arm.cluster}" in arm.rungs}
+    fell = {arm.cluster for arm in own if arm.falls}
+    parts = []
+    if ran:
+        parts.append(f"the ladder launched {sizes_text(sorted(ran))} CTAs where it picks them")
+    if fell:
+        parts.append(f"{sizes_text(sorted(fell))} CTAs were refused and the next rung answered")
+    return "; ".join(parts) or "no cluster was launched here"
 
 
 def _span(rows: Sequence[int]) -> str:

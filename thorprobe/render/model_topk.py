@@ -40,7 +40,7 @@ def sheet(answer: Answer) -> Sheet:
         _sets(answer.results, found),
         _times(found),
         _steps(answer.results),
-        Section(heading="Notes", items=(*found.notes, _THOR_UNMEASURED)),
+        Section(heading="Notes", items=(*found.notes, *busy(answer), _THOR_UNMEASURED)),
     ]
     return Sheet(
         title="The model's own selection through the ladder",
@@ -60,6 +60,18 @@ def place_line(answer: Any) -> str:
     threads = answer.software.get("threads", "")
     told = f"CPU, {counted(int(threads), 'thread')}" if threads.isdigit() else "CPU"
     return f"{told}, {answer.origin.value}"
+
+
+def busy(answer: Any) -> tuple[str, ...]:
+    """Say so where a CPU had other work when the run began: its times are then of little worth."""
+    try:
+        load, threads = (float(answer.software[name]) for name in ("load", "threads"))
+    except (KeyError, ValueError):
+        return ()
+    if load < threads / 4:
+        return ()
+    told = f"A load of {load:.1f} on {threads:.0f} threads was there when this began"
+    return (f"{told}: the times are of a busy machine",)
 
 
 def _asked(answer: Answer) -> Section:

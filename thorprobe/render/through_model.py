@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from thorprobe.evidence import Evidence, Kind
 from thorprobe.judge.through_model import arm_name
-from thorprobe.render.model_topk import fall_line, place_line
+from thorprobe.render.model_topk import busy, fall_line, place_line
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
 from thorprobe.words.through_model import ArmCall, ArmReached, ThroughSummary
@@ -37,7 +37,7 @@ def sheet(answer: Answer) -> Sheet:
         ),
         Section(heading="What tells the arms apart", items=found.contrasts),
         Section(heading="Calls", table=_calls(answer.results)),
-        Section(heading="Notes", items=_NOTES),
+        Section(heading="Notes", items=(*busy(answer), *_NOTES)),
     ]
     if fallen:
         told = tuple(dict.fromkeys(fall_line(fall) for fall in fallen))

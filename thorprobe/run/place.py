@@ -83,7 +83,8 @@ def _cpu(library: Any) -> Place:
         free_bytes=_free_memory,
         # Linux counts ru_maxrss in KiB.
         peak_bytes=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        software=_software() | {"threads": str(threads)},
+        # Other work on the same cores makes times say little, so it is told.
+        software=_software() | {"threads": str(threads), "load": f"{os.getloadavg()[0]:.1f}"},
     )
 
 
