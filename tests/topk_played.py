@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device that is played: what it answers to each kernel of the ladder is set by a test.
+
+NumPy arrays count as arrays on GPU 0, and a launch only writes down that it happened, so that
+the order of the ladder, its falls and its memory are tested where there is no GPU.
+"""
+
+import sys
+from dataclasses import dataclass, field, replace
+
+from thorprobe.errors import ThorprobeError
+from thorprobe.topk import array, kernel
+from thorprobe.topk.ladder import Cost, Costs
+
+SLOTS = 64
+# What every kernel has room for unless a test says otherwise.
+
+
+@dataclass
+class Board:
+    """What the device answers, by the name of a kernel (``long-512x8/16``), and what was asked.
+
+    ``slots``: rows or CTAs at once, 0 refuses; ``codes``: what a launch answers; ``broken``: the
+    sentence of a kernel that does not load. ``launched`` holds name, pointers and words.
+    """
+
+    slots: dict[str, int] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    launched: list[tuple[str, tuple[int, ...], dict[str, int]]] = field(default_factory=list)
+    stream: int = 7
+
+    @property
+    def names(self):
+        """The launches in order, by name."""
+        return [name for name, *_ in self.launched]
+
+
+def costs(**microseconds):
+    """Return a calibration in which a choice, ``long_512x8_16``, takes what is given."""
+    table = {
+        f"{function}-{size}/{ctas}": Cost(launch=cost, wave=0, batch=0, megabyte=0)
+        for name, cost in microseconds.items()
+        for function, size, ctas in [name.split("_")]
+    }
+    return Costs(device="played", measured="never", choices=table)
+
+
+def install(monkeypatch):
+    """Put the played device in the place of a GPU and return its board."""
+    board = Board()
+
+    class Launch:
+        def __init__(self, device, variant, dtype, *, rows, ctas, clustered, stream, k, strided):
+            self.name = f"{variant.name}/{ctas}"
+            self.words = {"rows": rows, "k": k, "clustered": clustered, "strided": strided}
+            self.words |= {"device": device, "stream": stream, "ctas": ctas}
+            if self.name in board.broken:
+                raise ThorprobeError(board.broken[self.name])
+
+        def set_words(self, *, k, ctas):
+            self.words |= {"k": k, "ctas": ctas}
+
+        def set_shape(self, columns, column_stride, k, flags):
+            self.words |= {"columns": columns, "column_stride": column_stride, "flags": flags}
+            self.words |= {"k": k}
+
+        def slots(self):
+            return board.slots.get(self.name, SLOTS)
+
+        def __call__(self, pointers):
+            board.launched.append((self.name, pointers, dict(self.words)))
+            return board.codes.get(self.name, 0)
+
+    # The package's own name ``select`` is the function, so the module is taken from the table.
+    module = sys.modules["thorprobe.topk.select"]
+    look = array.view
+    monkeypatch.setattr(array, "view", lambda given: replace(look(given), device=0))
+    monkeypatch.setattr(array, "current_stream", lambda seen: board.stream)
+    monkeypatch.setattr(kernel, "activate", lambda device: None)
+    monkeypatch.setattr(kernel, "stream_id", lambda stream: stream)
+    monkeypatch.setattr(kernel, "sms", lambda device, stream: 100)
+    monkeypatch.setattr("thorprobe.topk.plan.Launch", Launch)
+    monkeypatch.setattr("thorprobe.run.context.describe", lambda code: ("NAME", "a sentence"))
+    monkeypatch.setattr(module, "_plans", module._Plans())
+    return board
