@@ -9,6 +9,8 @@ from thorprobe.topk.contract import DTYPES, MAX_COLUMNS, ArgumentError
 TORCH, CUPY, NUMPY = "torch", "cupy", "numpy"
 _MAX_COLUMN_STRIDE = 2**32 - 1
 # The kernels take it as 32 bits.
+_WORKSPACE_ALIGNMENT = 8
+# The kernels keep 64-bit words there.
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,44 @@ def check_out(out: View, logits: View, k: int) -> None:
         raise ArgumentError(
             f"logits are on {where(logits)} and out on {where(out)}",
             "both belong on one device, as arrays of one library",
+        )
+
+
+def check_status(status: View, logits: View) -> None:
+    """Raise ArgumentError where ``status`` cannot hold a word for each row."""
+    rows = logits.shape[0]
+    if (status.dtype, status.shape) != ("int32", (rows,)) or (rows > 1 and status.strides != (1,)):
+        raise ArgumentError(
+            f"status of type {status.dtype}, shape {status.shape} and strides {status.strides} was "
+            "given",
+            f"status is int32 [{rows}], contiguous",
+        )
+    if status.device != logits.device:
+        raise ArgumentError(
+            f"logits are on {where(logits)} and status on {where(status)}",
+            "both belong on one device",
+        )
+
+
+def check_workspace(workspace: View, logits: View, size: int) -> None:
+    """Raise ArgumentError where the kernels cannot keep ``size`` bytes in ``workspace``."""
+    if (
+        workspace.dtype != "uint8"
+        or len(workspace.shape) != 1
+        or workspace.shape[0] < size
+        or workspace.strides != (1,)
+        or workspace.pointer % _WORKSPACE_ALIGNMENT
+    ):
+        raise ArgumentError(
+            f"a workspace of type {workspace.dtype}, shape {workspace.shape} and strides "
+            f"{workspace.strides} was given",
+            f"this shape needs uint8 [{size}], contiguous and aligned to {_WORKSPACE_ALIGNMENT} B; "
+            "see `workspace_bytes`",
+        )
+    if workspace.device != logits.device:
+        raise ArgumentError(
+            f"logits are on {where(logits)} and the workspace on {where(workspace)}",
+            "both belong on one device",
         )
 
 
