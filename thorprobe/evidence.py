@@ -62,6 +62,8 @@ class Kind:
 _KINDS: dict[str, str] = {
     "model-topk": "thorprobe.render.model_topk:KIND",
     "audit": "thorprobe.render.audit:KIND",
+    "bench": "thorprobe.render.bench:KIND",
+    "bench --calibrate": "thorprobe.render.calibration:KIND",
     "claims": "thorprobe.render.claims:KIND",
     "inspect": "thorprobe.render.inspection:KIND",
     "oracle": "thorprobe.render.oracle:KIND",

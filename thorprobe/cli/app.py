@@ -11,6 +11,7 @@ import typer
 from thorprobe.cli import (
     arms,
     audit,
+    bench,
     claims,
     doctor,
     inspect,
@@ -34,6 +35,7 @@ app.command("doctor")(doctor.doctor)
 app.command("cluster-sweep")(sweep.cluster_sweep)
 app.command("topk-arms")(arms.topk_arms)
 app.command("audit")(audit.audit)
+app.command("bench")(bench.bench)
 app.command("claims")(claims.claims)
 app.command("inspect")(inspect.inspect)
 app.command("model-topk")(model_topk.model_topk)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the question of ``bench``: times every contender, judges the times, and makes the answer."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from thorprobe.evidence import Evidence
+from thorprobe.inquiry import now
+from thorprobe.judge.bench import summarize
+from thorprobe.plan import bench as plans
+from thorprobe.plan.bench import SHIPPED_PREFIX, BenchOptions
+from thorprobe.record import Origin
+from thorprobe.run.bench import Bed, Progress, measure
+from thorprobe.words.bench import BenchPoint, BenchSummary
+
+Answer = Evidence[BenchPoint, BenchSummary]
+COMMAND = "bench"
+
+Opener = Callable[[BenchOptions, str | None, Progress], AbstractContextManager[Bed]]
+
+
+def inquire(
+    options: BenchOptions,
+    device: str | None = None,
+    *,
+    argv: Sequence[str] = (),
+    svg: str = "",
+    progress: Progress = lambda _done, _total: None,
+    opener: Opener | None = None,
+) -> Answer:
+    """Time the ladder and its peers on a device; ``svg`` is the picture's file name.
+
+    ``opener`` opens another bed than a GPU's, for tests. Raises UsageError for bad options,
+    CouldNotProbeError where the device or a package is missing.
+    """
+    plans.check(options)
+    started, began = now(), perf_counter()
+    if opener is None:
+        from thorprobe.run.bed import open_bed
+
+        opener = open_bed
+    with opener(options, device, progress) as bed:
+        points = tuple(measure(options, bed, progress))
+        bed.place.settle()
+    return Evidence(
+        command=COMMAND,
+        argv=tuple(argv),
+        started=started,
+        ended=now(),
+        origin=Origin.MEASURED,
+        device=bed.place.device,
+        software=bed.software,
+        inputs=bed.inputs,
+        options=public(options) | {"svg": svg},
+        results=points,
+        summary=summarize(points, bed.rates, bed.notes),
+        wall_s=round(perf_counter() - began, 2),
+    )
+
+
+def public(options: BenchOptions) -> dict[str, Any]:
+    """Return the options as JSON, with shipped files named without their folders."""
+    told: dict[str, Any] = msgspec.to_builtins(options)
+    told["peers"] = [
+        SHIPPED_PREFIX + peer.rpartition("/")[2] if peer.startswith(SHIPPED_PREFIX) else peer
+        for peer in options.peers
+    ]
+    return told

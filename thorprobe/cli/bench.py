@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``thorprobe bench``."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from thorprobe.cli import options as o
+from thorprobe.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from thorprobe.plan.bench import BenchOptions
+
+_SHAPES, _WHO, _HOW, _COSTS = "Shapes", "Who is timed", "How", "Calibration"
+
+
+def bench(
+    *,
+    rows: Annotated[
+        str,
+        typer.Option(
+            "--rows", metavar="LIST", help="Default: 1,4,8,16,32,64", rich_help_panel=_SHAPES
+        ),
+    ] = "",
+    columns: Annotated[
+        str,
+        typer.Option(
+            "--columns", metavar="LIST", help="Default: 4096 to 262144", rich_help_panel=_SHAPES
+        ),
+    ] = "",
+    k: Annotated[
+        int, typer.Option("--k", help="Scores selected a row", rich_help_panel=_SHAPES)
+    ] = 512,
+    dtype: Annotated[
+        str,
+        typer.Option("--dtype", help="float32, float16 or bfloat16", rich_help_panel=_SHAPES),
+    ] = "float32",
+    distribution: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--distribution",
+            help="normal, uniform, ascending, descending, all-equal, ten-values, relu-sum, "
+            "half-zero, fp16-ties, nan-inf or all; repeat",
+            rich_help_panel=_SHAPES,
+        ),
+    ] = None,
+    rung: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rung", help="Only this rung, or auto; repeat. Default: all", rich_help_panel=_WHO
+        ),
+    ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--peer",
+            help="torch, flashinfer, shipped:FILE or none; repeat. Default: torch",
+            rich_help_panel=_WHO,
+        ),
+    ] = None,
+    ties: Annotated[
+        str,
+        typer.Option("--ties", help="lowest, any, or both for auto", rich_help_panel=_WHO),
+    ] = "lowest",
+    launches: Annotated[
+        int, typer.Option("--launches", help="Launches a CUDA graph", rich_help_panel=_HOW)
+    ] = 40,
+    replays: Annotated[
+        int, typer.Option("--replays", help="Replays that are timed", rich_help_panel=_HOW)
+    ] = 15,
+    host_calls: Annotated[
+        int,
+        typer.Option(
+            "--host-calls", help="Calls that cost the host; 0: none", rich_help_panel=_HOW
+        ),
+    ] = 2_000,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="Time each kernel over a grid, whole device and parts, and fit the costs of auto",
+            rich_help_panel=_COSTS,
+        ),
+    ] = False,
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            "--costs", metavar="FILE", help="Write costs.toml there", rich_help_panel=_COSTS
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="N", help="CUDA device, numbered from 0")
+    ] = None,
+    partition: o.PartitionOption = "",
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", metavar="FILE", help="Show recorded evidence; nothing is timed"),
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Draw time against columns there")
+    ] = None,
+    form: o.FormatOption = o.Format.TEXT,
+    json: o.JsonOption = False,
+    output: o.OutputOption = None,
+    no_progress: o.NoProgressOption = False,
+    fail_on: o.FailOnOption = None,
+) -> None:
+    """Time the rungs of the top-k ladder against torch.topk and shipped kernels.
+
+    Every contender gets the same scores in one run, and its result is checked before it is timed,
+    by CUDA graphs and device events. A GPU is needed: nothing is timed on a CPU.
+    """
+    for kind in fail_on or ():
+        if kind is not o.FailOn.WRONG:
+            raise UsageError(
+                f"`--fail-on {kind.value}` was asked for, but of a bench only `wrong` can be told",
+                "`--fail-on wrong`",
+            )
+    if costs is not None and not calibrate:
+        raise UsageError("`--costs` was given without `--calibrate`", "add `--calibrate`")
+    if calibrate:
+        asked = {
+            "--rows": rows,
+            "--columns": columns,
+            "--distribution": distribution,
+            "--rung": rung,
+            "--peer": peer,
+            "--partition": partition,
+            "--svg": svg,
+        }
+        answer = _calibrated(asked, device, replay, shown=not no_progress)
+    elif replay is not None:
+        answer = _recorded(replay, "bench")
+    else:
+        from thorprobe.plan.bench import COLUMNS, ROWS, BenchOptions, parse_numbers
+
+        answer = _timed(
+            BenchOptions(
+                rows=parse_numbers("--rows", rows) if rows else ROWS,
+                columns=parse_numbers("--columns", columns) if columns else COLUMNS,
+                k=k,
+                dtype=dtype,
+                distributions=_distributions(distribution or ["normal"]),
+                rungs=tuple(dict.fromkeys(rung or ())),
+                peers=_peers(peer),
+                ties=ties,
+                launches=launches,
+                replays=replays,
+                host_calls=host_calls,
+                partition=partition,
+            ),
+            device,
+            svg.name if svg else "",
+            shown=not no_progress,
+        )
+    _show(answer, o.Format.JSON if json else form, output, svg=svg, costs=costs)
+    if fail_on and answer.summary.wrong:
+        print(f"failed: {answer.summary.finding}", file=sys.stderr)
+        raise typer.Exit(int(ExitCode.EXPECTATION_FAILED))
+
+
+def _distributions(names: list[str]) -> tuple[str, ...]:
+    from thorprobe.plan.bench import DISTRIBUTIONS
+
+    return tuple(DISTRIBUTIONS) if "all" in names else tuple(dict.fromkeys(names))
+
+
+def _peers(names: list[str] | None) -> tuple[str, ...]:
+    """Return the peers; a shipped file is looked for before any device is touched.
+
+    Raises UsageError for a file that is not there, and for `none` beside another.
+    """
+    from thorprobe.plan.bench import SHIPPED_PREFIX, TORCH_PEER
+    from thorprobe.run.shipped import parse
+
+    if names is None:
+        return (TORCH_PEER,)
+    if "none" in names and len(set(names)) > 1:
+        raise UsageError("`--peer none` was given beside another peer", "leave out one of them")
+    for name in names:
+        nameless = name == SHIPPED_PREFIX
+        if nameless or (name.startswith(SHIPPED_PREFIX) and not parse(name)[0].exists()):
+            raise UsageError(
+                f"`--peer {name}` was asked for, but there is no such file",
+                "write `--peer shipped:FILE`: a wheel, a library, a cubin or a fatbin",
+            )
+    return tuple(name for name in dict.fromkeys(names) if name != "none")
+
+
+def _timed(options: "BenchOptions", device: str | None, svg: str, *, shown: bool) -> Any:
+    from msgspec.structs import replace
+
+    from thorprobe.bench_inquiry import inquire
+    from thorprobe.cli.session import _public, progress
+    from thorprobe.plan import partition as partitions
+
+    parsed = partitions.parse(options.partition)
+    asked = replace(options, partition=str(parsed) if parsed else "")
+    with progress("bench", shown=shown) as advance:
+        return inquire(asked, device, argv=_public(sys.argv[1:]), svg=svg, progress=advance)
+
+
+def _calibrated(
+    asked: dict[str, Any], device: str | None, replay: Path | None, *, shown: bool
+) -> Any:
+    from thorprobe.calibration_inquiry import COMMAND, again, inquire
+    from thorprobe.cli.session import _public, progress
+    from thorprobe.plan.calibration import CalibrationOptions, check
+
+    check(tuple(name for name, value in asked.items() if value))
+    if replay is not None:
+        return again(_recorded(replay, COMMAND))
+    with progress("calibrate", shown=shown) as advance:
+        return inquire(CalibrationOptions(), device, argv=_public(sys.argv[1:]), progress=advance)
+
+
+def _recorded(path: Path, command: str) -> Any:
+    from thorprobe import evidence
+
+    answer = evidence.read(path)
+    if answer.command != command:
+        raise UsageError(
+            f"`{command}` was asked for, but `{path.name}` holds an answer of `{answer.command}`",
+            "`thorprobe report FILE` shows every kind of answer",
+        )
+    return answer
+
+
+def _show(
+    answer: Any, form: o.Format, output: Path | None, *, svg: Path | None, costs: Path | None
+) -> None:
+    from thorprobe.cli.output import show_evidence
+
+    show_evidence([answer], form, output)
+    if svg is not None:
+        from thorprobe.render.bench_figure import figure
+
+        _write("--svg", figure(answer), svg)
+    if costs is not None:
+        from thorprobe.render.costs import costs_toml
+
+        _write("--costs", costs_toml(answer.summary), costs)
+
+
+def _write(option: str, text: str, path: Path) -> None:
+    from thorprobe.cli.output import write
+
+    try:
+        write(text, path)
+    except UsageError as error:
+        raise UsageError(
+            error.sentence.replace("--output", option, 1),
+            "choose another place: `--replay` with the evidence writes it again",
+        ) from error

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ``bench`` is shown: what ``auto`` is held against, then every time."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from thorprobe.evidence import Evidence, Kind
+from thorprobe.judge.bench import auto, best, best_peer, best_rung
+from thorprobe.plan.bench import AUTO, DISTRIBUTIONS
+from thorprobe.record import Status
+from thorprobe.render.page import device_line
+from thorprobe.render.sheet import Section, Sheet
+from thorprobe.render.table import Column, Table, counted
+from thorprobe.words.bench import Against, BenchPoint, BenchSummary, BenchTime
+
+Answer = Evidence[BenchPoint, BenchSummary]
+
+_FLOOR = (
+    "bytes read and written over the measured copy rate, and an empty cluster launch; inputs that "
+    "fit in the L2 cache are read faster than they are copied"
+)
+_EMPTY = (
+    "as many clusters as rows, at the cluster size of the fastest rung: 32 threads a CTA, two "
+    "cluster barriers and a word read of each CTA"
+)
+_LEGEND = (
+    ("*", "the fastest of its table"),
+    ("ratio", "time of the best peer over the time of auto: above 1 auto is faster"),
+    ("floor", _FLOOR),
+    ("empty launch", _EMPTY),
+    ("spread", "the largest less the least replay, of auto"),
+    ("host", "microseconds of the host in a call of auto after warm-up"),
+    ("refused", "the device cannot host it: see what was not timed"),
+    ("wrong", "its result is wrong, so it was not timed"),
+    ("error", "it could not be timed: see what was not timed"),
+)
+
+
+def sheet(answer: Answer) -> Sheet:
+    """Put a bench into words."""
+    found = answer.summary
+    return Sheet(
+        title="Top-k rungs against their peers",
+        device=device_line(answer),  # type: ignore[arg-type]
+        finding=found.finding,
+        next_action=found.next_action,
+        sections=tuple(_sections(answer)),
+        legend=_LEGEND,
+        closing=(
+            f"{counted(len(answer.results), 'shape')} of "
+            f"{counted(len(found.contenders), 'contender')} in {answer.wall_s:.1f} s; no Thor was "
+            "measured"
+        ),
+    )
+
+
+def _sections(answer: Answer) -> Iterator[Section]:
+    found, points = answer.summary, answer.results
+    yield Section(
+        heading="Times against columns",
+        paragraphs=(_how(answer),),
+        # Evidence comes from strangers: a page shows a picture beside it, and no other place.
+        image=PurePath(str(answer.options.get("svg", ""))).name,
+    )
+    if found.against:
+        yield _comparisons(found)
+    for distribution in dict.fromkeys(point.distribution for point in points):
+        drawn = [point for point in points if point.distribution == distribution]
+        told = DISTRIBUTIONS.get(distribution, "")
+        yield _overview(drawn, f"Scores {distribution}: {told}")
+        for peer in (False, True):
+            yield from _times(drawn, peer=peer)
+    if found.missing:
+        yield Section(
+            heading="What was not timed",
+            items=tuple(
+                f"{one.contender}: {one.status.value}, {one.reason} "
+                f"({counted(one.shapes, 'shape')})"
+                for one in found.missing
+            ),
+        )
+    if found.notes:
+        yield Section(heading="Notes", items=found.notes)
+
+
+def _how(answer: Answer) -> str:
+    options, found = answer.options, answer.summary
+    told = (
+        f"Microseconds a launch: the median of {options.get('replays')} replays of a CUDA graph of "
+        f"{options.get('launches')} launches (fewer of a launch so slow that a replay would take "
+        f"over 10 ms), k = {options.get('k')}, {options.get('dtype')}. Every contender gets the "
+        "same scores, and its result was checked before it was timed: the ladder's with lowest "
+        "ties index by index, all others as value multisets of valid, unique indices."
+    )
+    rates = "; ".join(f"{r.how} {r.gb_per_s:,.0f} GB/s" for r in found.copy_rates)
+    return told + (f" Copies, read and written bytes: {rates}." if rates else "")
+
+
+def _comparisons(found: BenchSummary) -> Section:
+    rows = sorted({int(n) for one in found.against for n in one.by_rows if n.isdigit()})
+    return Section(
+        heading="How many times faster auto is",
+        table=Table(
+            title="against",
+            columns=(
+                Column(("than",), numeric=False),
+                Column(("shapes",)),
+                Column(("geometric", "mean")),
+                Column(("least",)),
+                Column(("slower", "on")),
+                *(Column((f"{n:,} row{'' if n == 1 else 's'}",)) for n in rows),
+            ),
+            rows=tuple(_compared(one, rows) for one in found.against),
+        ),
+        items=tuple(
+            f"auto is slower than {one.what} at {', '.join(one.slower)}"
+            for one in found.against[:1]
+            if one.slower
+        ),
+        pairs=tuple(_host(found)),
+    )
+
+
+def _host(found: BenchSummary) -> Iterator[tuple[str, str]]:
+    call, most, added = found.host_us, found.host_most_us, found.host_over_named_us
+    if call is not None and most is not None and added is not None:
+        told = f"{call:.2f} us a call after warm-up (median of the shapes, at most {most:.2f})"
+        yield "Host cost of auto", f"{told}, {added:+.2f} us against the same rung named"
+
+
+def _compared(one: Against, rows: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+    means = [one.by_rows.get(str(n)) for n in rows]
+    cells = (
+        one.what,
+        str(one.shapes),
+        f"{one.geometric_mean:.2f}",
+        f"{one.least:.2f}",
+        str(len(one.slower)),
+        *(f"{mean:.2f}" if mean is not None else "-" for mean in means),
+    )
+    return tuple((cell,) for cell in cells)
+
+
+def _overview(points: Sequence[BenchPoint], heading: str) -> Section:
+    names = ("auto", "spread", "floor", "best rung", "best peer", "ratio", "host")
+    taken = (Column(("rung taken",), numeric=False), Column(("kernel",), numeric=False))
+    return Section(
+        heading=heading,
+        table=Table(
+            title="overview",
+            columns=(
+                Column(("columns x rows",), numeric=False),
+                *taken,
+                *(Column((name,)) for name in names),
+            ),
+            rows=tuple(_row(point) for point in points),
+        ),
+    )
+
+
+def _row(point: BenchPoint) -> tuple[tuple[str, ...], ...]:
+    mine, rung, peer = auto(point), best_rung(point), best_peer(point)
+    ratio = f"{peer.us / mine.us:.2f}" if mine and peer and mine.us and peer.us else "-"
+    cells = (
+        _shape(point),
+        mine.rung if mine else _why(point),
+        (mine.choice if mine else "") or "-",
+        _us(mine.us if mine else None),
+        _us(mine.spread_us if mine else None),
+        _us(point.floor.us if point.floor else None),
+        f"{_us(rung.us)} {rung.contender}" if rung else "-",
+        f"{_us(peer.us)} {peer.contender}" if peer else "-",
+        ratio,
+        _us(point.host.auto_us if point.host else None),
+    )
+    return tuple((cell,) for cell in cells)
+
+
+def _times(points: Sequence[BenchPoint], *, peer: bool) -> Iterator[Section]:
+    """Yield the table of every rung, or of every peer, the fastest of each shape marked."""
+    names = list(
+        dict.fromkeys(
+            (one.contender, one.ties) for p in points for one in p.times if one.peer is peer
+        )
+    )
+    if not names:
+        return
+    several = len({ties for name, ties in names if name == AUTO}) > 1
+    rows = []
+    for point in points:
+        times = {(one.contender, one.ties): one for one in point.times if one.peer is peer}
+        fastest = best(list(times.values()))
+        cells = [_cell(times.get(name), fastest) for name in names]
+        rows.append(tuple((cell,) for cell in (_shape(point), *cells)))
+    yield Section(
+        heading="Every peer" if peer else "Every rung",
+        table=Table(
+            title="peers" if peer else "rungs",
+            columns=(
+                Column(("columns x rows",), numeric=False),
+                *(
+                    Column((name, f"{ties} ties") if several and name == AUTO else (name,))
+                    for name, ties in names
+                ),
+            ),
+            rows=tuple(rows),
+        ),
+    )
+
+
+def _cell(one: BenchTime | None, fastest: BenchTime | None) -> str:
+    if one is None:
+        return "-"
+    if one.us is None:
+        return {Status.WAIVED: "refused", Status.FAIL: "wrong"}.get(one.status, "error")
+    return f"{_us(one.us)}{'*' if one is fastest else ''}"
+
+
+def _why(point: BenchPoint) -> str:
+    """Return what became of ``auto`` where it has no time."""
+    return next((one.status.value for one in point.times if one.contender == AUTO), "not asked")
+
+
+def _shape(point: BenchPoint) -> str:
+    return f"{point.columns:,} x {point.rows:,}"
+
+
+def _us(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if value < 1_000 else f"{value:,.0f}"
+
+
+KIND = Kind(type=Answer, sheet=sheet)

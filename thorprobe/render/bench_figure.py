@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture of a bench: time against columns, a line a rung, peers dashed, the floor dotted."""
+
+from collections.abc import Iterator, Sequence
+from math import isfinite
+
+from thorprobe.evidence import Evidence
+from thorprobe.plan.bench import AUTO
+from thorprobe.render.escape import plain
+from thorprobe.render.page import device_line
+from thorprobe.render.svg import COLOURS, Figure, Line, Panel, Style, draw
+from thorprobe.words.bench import BenchPoint, BenchSummary
+
+_RUNGS = ("cluster-16", "cluster-8", "cluster-4", "cluster-2", "one-cta", "many-ctas", "torch")
+_PEERS = ("torch.topk", "shipped-2", "shipped-4", "shipped-8", "shipped-16", "flashinfer")
+_FLOOR = "floor: copy rate and empty launch"
+_GREY = COLOURS[-1]
+
+
+def figure(answer: Evidence[BenchPoint, BenchSummary]) -> str:
+    """Return the SVG of a bench: a panel for each distribution and number of rows."""
+    keys = dict.fromkeys((point.distribution, point.rows) for point in answer.results)
+    several = len({distribution for distribution, _ in keys}) > 1
+    panels = tuple(
+        Panel(
+            title=plain(
+                f"{rows:,} row{'' if rows == 1 else 's'}" + (f", {distribution}" if several else "")
+            ),
+            lines=tuple(_lines([p for p in answer.results if (p.distribution, p.rows) == key])),
+        )
+        for key in keys
+        for distribution, rows in (key,)
+    )
+    return draw(
+        Figure(
+            title=plain(f"Top-k on {device_line(answer)}"),  # type: ignore[arg-type]
+            x="columns",
+            y="us a launch",
+            panels=panels,
+        )
+    )
+
+
+def _lines(points: Sequence[BenchPoint]) -> Iterator[Line]:
+    """Yield the lines of a panel: the floor first, so that times lie over it, and ``auto`` last."""
+    floors = ((point.columns, point.floor.us) for point in points if point.floor)
+    yield from _line(_FLOOR, floors, Style(colour=_GREY, dash="1 3"))
+    names = dict.fromkeys(
+        (one.contender, one.ties, one.peer) for point in points for one in point.times
+    )
+    asked = [key for key in names if key[0] == AUTO][:1]
+    others = [key for key in names if key[0] != AUTO]
+    for name, ties, peer in (*others, *asked):
+        times = ((point.columns, point.time(name, ties)) for point in points)
+        yield from _line(plain(name), times, _style(name, peer=peer))
+
+
+def _line(label: str, found: "Iterator[tuple[int, float | None]]", style: Style) -> Iterator[Line]:
+    drawn = sorted(
+        (float(columns), us) for columns, us in found if us and columns > 0 and isfinite(us)
+    )
+    # A logarithm takes nothing else, and evidence may hold anything.
+    kept = tuple((columns, us) for columns, us in drawn if us > 0)
+    if kept:
+        yield Line(label=label, points=kept, style=style)
+
+
+def _style(name: str, *, peer: bool) -> Style:
+    if name == AUTO:
+        return Style(colour=COLOURS[0], width=2.5)
+    known = _PEERS if peer else _RUNGS
+    number = known.index(name) if name in known else len(known)
+    colours = COLOURS[1:]
+    return Style(colour=colours[number % len(colours)], dash="5 3" if peer else "")

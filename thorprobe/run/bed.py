@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens a GPU, or a partition of one, as the bed of a bench."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from thorprobe.errors import CouldNotProbeError, UsageError
+from thorprobe.plan.bench import (
+    FLASHINFER_PEER,
+    SHIPPED_PREFIX,
+    TORCH_PEER,
+    BenchOptions,
+    BenchShape,
+)
+from thorprobe.run import place as places
+from thorprobe.run.bench import Bed, Progress
+from thorprobe.run.contender import Contender, Ladder, TorchTopk, flashinfer
+
+NOTHING_TO_TIME = (
+    "`thorprobe.topk.select` is right on CPU tensors too, but there is nothing to time there; "
+    "`thorprobe doctor` says what is missing for a GPU"
+)
+
+
+def gpu(device: str | None) -> tuple[Any, int]:
+    """Return torch and the device's number.
+
+    Raises CouldNotProbeError where there is no torch or no GPU, UsageError for another name.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise CouldNotProbeError(
+            f"a bench needs torch, which cannot be imported: {error}", "`pip install torch`"
+        ) from error
+    text = device if device is not None else "0"
+    if text == places.CPU or not torch.cuda.is_available():
+        what = f"`--device {device}`" if device is not None else "a GPU"
+        there = "a bench needs a GPU" if text == places.CPU else "torch sees no GPU here"
+        raise CouldNotProbeError(f"{what} was asked to be timed, but {there}", NOTHING_TO_TIME)
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(
+            f"`--device {text}` was asked for, but a device is a number",
+            "`thorprobe doctor` lists the devices",
+        )
+    return torch, int(text)
+
+
+@contextmanager
+def open_bed(
+    options: BenchOptions, device: str | None, progress: Progress = lambda _done, _total: None
+) -> Iterator[Bed]:
+    """Open the device for a bench: stream, stopwatch, copy rates, contenders.
+
+    ``progress`` hears of the reading of a shipped file. Raises CouldNotProbeError where there is no
+    such device or partition, UsageError for a file that holds nothing to time.
+    """
+    torch, ordinal = gpu(device)
+    from thorprobe.run.compile import hashes
+    from thorprobe.run.floor import EmptyLaunches, copy_rates, usable
+    from thorprobe.run.stopwatch import Stopwatch
+    from thorprobe.topk import kernel, select
+
+    with places.place(str(ordinal), options.partition) as place:
+        where = place.torch_device
+        stream = int(torch.cuda.current_stream(where).cuda_stream)
+        watch = Stopwatch(stream)
+        # The copies come first: they also bring the clocks up.
+        rates = copy_rates(torch, where, stream, watch)
+        choice = _choices(ordinal, stream)
+        found = _Peers(options, place, stream, progress)
+        yield Bed(
+            torch=torch,
+            place=place,
+            watch=watch,
+            select=select,
+            contenders=(
+                *(Ladder(rung, ties, select, choice) for rung, ties in options.contenders),
+                *found.contenders,
+            ),
+            empty=EmptyLaunches(torch, where, kernel.target(ordinal), stream, watch),
+            rates=rates,
+            rate=usable(rates, options.partition),
+            upstream=found.upstream,
+            notes=tuple(found.notes),
+            inputs=hashes(("select", "trivial")) | found.inputs,
+            software=place.software,
+        )
+
+
+class _Peers:
+    """The peers that were asked for and are here, and what is to be said of the others."""
+
+    def __init__(
+        self, options: BenchOptions, place: places.Place, stream: int, progress: Progress
+    ) -> None:
+        self._options = options
+        self._place = place
+        self._stream = stream
+        self._progress = progress
+        self.contenders: list[Contender] = []
+        self.upstream: Callable[[BenchShape], str] = lambda _shape: ""
+        self.notes: list[str] = []
+        self.inputs: dict[str, str] = {}
+        for peer in dict.fromkeys(options.peers):
+            if peer == TORCH_PEER:
+                self.contenders.append(TorchTopk())
+            elif peer == FLASHINFER_PEER:
+                self._flashinfer()
+            elif peer.startswith(SHIPPED_PREFIX) and place.device is not None:
+                self._shipped(peer, place.device.capability)
+
+    def _flashinfer(self) -> None:
+        library, note = flashinfer()
+        self.notes.append(note)
+        if library is not None:
+            self.contenders.append(library)
+
+    def _shipped(self, peer: str, capability: tuple[int, int]) -> None:
+        from thorprobe.run.shipped import open_for, parse
+        from thorprobe.run.shipped_peer import peers, upstream
+
+        path, pattern = parse(peer)
+        held = open_for(path, pattern, capability, self._progress)
+        entries, remarks = peers(held, self._options.k, self._stream)
+        self.contenders += entries
+        self.notes += [*remarks, *held.remarks]
+        self.inputs |= held.inputs
+        self.upstream = upstream(entries[0].kernel, capability)
+
+
+def _choices(device: int, stream: int) -> Callable[[BenchShape, str, str], str]:
+    """Return who names the kernel that a rung takes for a shape, '' where it is the library's."""
+    from thorprobe.topk import kernel, plan
+    from thorprobe.topk.contract import wish
+
+    def choice(shape: BenchShape, rung: str, ties: str) -> str:
+        kernel.activate(device)
+        asked = plan.Shape(
+            rows=shape.rows,
+            columns=shape.columns,
+            dtype=shape.dtype,
+            strided=False,
+            wish=wish(shape.k, ties, "largest", ordered=False),
+            rung=rung,
+        )
+        steps = plan.make(asked, device, stream).steps
+        return steps[0].choice.name if steps else ""
+
+    return choice

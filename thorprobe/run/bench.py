@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a bench: each contender on each shape, its result checked before it is timed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from msgspec.structs import replace
+
+from thorprobe.errors import ThorprobeError
+from thorprobe.plan import bench as plans
+from thorprobe.plan.bench import AUTO, BenchOptions, BenchShape
+from thorprobe.record import Origin, Status
+from thorprobe.run.bench_check import expected
+from thorprobe.run.bench_inputs import scores
+from thorprobe.run.contender import Contender, Data, Ladder, NotTakenError
+from thorprobe.run.host_cost import host_cost
+from thorprobe.run.place import Place
+from thorprobe.run.stopwatch import Watch
+from thorprobe.words.bench import BenchPoint, BenchTime, CopyRate, Floor
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bed:
+    """What a bench runs on; a test puts its own together.
+
+    ``contenders`` are timed in this order. ``empty`` times an empty launch, ``rate`` is the copy
+    rate of the floor, None for no floor. ``upstream`` names the contender that upstream's host code
+    takes for a shape. ``inputs`` are SHA-256 of what was run.
+    """
+
+    torch: Any
+    place: Place
+    watch: Watch
+    select: Callable[..., Any]
+    contenders: tuple[Contender, ...]
+    empty: Callable[[int, int], float | None] = lambda _rows, _cluster: None
+    rates: tuple[CopyRate, ...] = ()
+    rate: CopyRate | None = None
+    upstream: Callable[[BenchShape], str] = lambda _shape: ""
+    notes: tuple[str, ...] = ()
+    inputs: dict[str, str] = field(default_factory=dict)
+    software: dict[str, str] = field(default_factory=dict)
+
+
+def measure(options: BenchOptions, bed: Bed, progress: Progress) -> Iterator[BenchPoint]:
+    """Yield the point of each shape; ``progress`` hears how many of how many are done."""
+    asked = plans.shapes(options)
+    progress(0, len(asked))
+    for done, shape in enumerate(asked, 1):
+        yield _point(shape, options, bed)
+        progress(done, len(asked))
+
+
+def _point(shape: BenchShape, options: BenchOptions, bed: Bed) -> BenchPoint:
+    began = perf_counter()
+    data = load(shape, bed.torch, bed.place.torch_device)
+    times = tuple(_timed(one, data, options, bed) for one in bed.contenders)
+    wrong = any(one.status is Status.FAIL and not one.peer for one in times)
+    asked = [ties for rung, ties in options.contenders if rung == AUTO]
+    host = None
+    if options.host_calls and asked and not wrong:
+        host = host_cost(data, asked[0], options.host_calls, bed.select, bed.place.settle)
+    return BenchPoint(
+        id=shape.id,
+        status=Status.FAIL if wrong else Status.PASS,
+        origin=Origin.MEASURED,
+        rows=shape.rows,
+        columns=shape.columns,
+        k=shape.k,
+        dtype=shape.dtype,
+        distribution=shape.distribution,
+        seed=shape.seed,
+        floor=_floor(shape, times, bed),
+        upstream=bed.upstream(shape),
+        times=times,
+        host=host,
+        duration_us=round((perf_counter() - began) * 1e6, 1),
+    )
+
+
+def load(shape: BenchShape, torch: Any, where: Any) -> Data:
+    """Draw the scores of a shape, put them on the device, and select them by a stable sort."""
+    drawn = torch.from_numpy(scores(shape.rows, shape.columns, shape.distribution, shape.seed))
+    made = drawn.to(where).to(getattr(torch, shape.dtype))
+    lengths = torch.full((shape.rows,), shape.columns, dtype=torch.int32, device=where)
+    return Data(torch, shape, made, lengths, expected(torch, made, shape.k))
+
+
+def _timed(contender: Contender, data: Data, options: BenchOptions, bed: Bed) -> BenchTime:
+    line = BenchTime(
+        contender=contender.name,
+        peer=not isinstance(contender, Ladder),
+        ties=contender.ties,
+        status=Status.PASS,
+    )
+    try:
+        ready = contender.prepare(data)
+        line = replace(line, rung=ready.rung, choice=ready.choice)
+        wrong = _wrong_rows(contender, data, ready.chosen())
+        if wrong:
+            note = f"{wrong} of {data.shape.rows} rows are wrong"
+            return replace(line, status=Status.FAIL, note=note)
+        timing = bed.watch.time(ready.launch, options.launches, options.replays)
+    except NotTakenError as error:
+        return replace(line, status=Status.WAIVED, note=error.sentence)
+    except Exception as error:  # noqa: BLE001  a contender costs one line, whatever it does
+        return replace(line, status=Status.ERROR, note=_said(error))
+    return replace(line, us=timing.us, spread_us=timing.spread_us, launches=timing.launches)
+
+
+def _wrong_rows(contender: Contender, data: Data, chosen: Any) -> int:
+    if contender.ties == "lowest":
+        return data.expected.other_rows(chosen)
+    return data.expected.wrong_rows(chosen)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ThorprobeError):
+        return error.sentence
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"[:300]
+
+
+def _floor(shape: BenchShape, times: tuple[BenchTime, ...], bed: Bed) -> Floor | None:
+    if bed.rate is None:
+        return None
+    copy = shape.bytes / bed.rate.gb_per_s / 1e3
+    ours = [(one.us, one.rung) for one in times if one.us is not None and not one.peer]
+    _, _, size = min(ours)[1].partition("cluster-") if ours else ("", "", "")
+    cluster = int(size or 1)
+    empty = bed.empty(shape.rows, cluster)
+    return Floor(
+        bytes=shape.bytes,
+        copy_us=round(copy, 3),
+        cluster=cluster,
+        empty_us=empty,
+        us=round(copy + (empty or 0.0), 3),
+    )

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times every kernel that the ladder may take, one by one, over a grid of shapes.
+
+The launches are those that ``select`` makes of a choice, without the choosing around them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Protocol
+
+from thorprobe.errors import CouldNotProbeError, ThorprobeError
+from thorprobe.plan.bench import BenchShape
+from thorprobe.plan.calibration import CalibrationOptions, seed
+from thorprobe.record import Device, Origin, Status
+from thorprobe.run.bench_check import expected
+from thorprobe.run.bench_inputs import scores
+from thorprobe.run.contender import Data
+from thorprobe.run.stopwatch import Timing, Watch
+from thorprobe.topk import kernel
+from thorprobe.topk.contract import Wish
+from thorprobe.topk.kernel import MERGE, Launch
+from thorprobe.topk.ladder import Choice, choices
+from thorprobe.words.calibration import ChoiceTimes
+
+Progress = Callable[[int, int], None]
+_UNWRITTEN = -7
+
+
+class Seat(Protocol):
+    """A device or a partition of it, on which single choices run."""
+
+    @property
+    def partition(self) -> str:
+        """As ``--partition`` takes it, empty for the whole device."""
+        ...
+
+    @property
+    def sms(self) -> int:
+        """SMs that it has."""
+        ...
+
+    def slots(self, choice: Choice, shape: BenchShape) -> int:
+        """Return how many rows run at once. Raises ThorprobeError where it does not load."""
+        ...
+
+    def time(self, choice: Choice, data: Data, options: CalibrationOptions) -> Timing:
+        """Run a choice, check its result, and time it. Raises ThorprobeError for a wrong one."""
+        ...
+
+
+@dataclass(frozen=True)
+class GpuSeat:
+    """One stream of a device: its own, or a green context's."""
+
+    partition: str
+    sms: int
+    ordinal: int
+    stream: int
+    watch: Watch
+    settle: Callable[[], None]
+
+    def slots(self, choice: Choice, shape: BenchShape) -> int:
+        """Ask the driver; CTAs without a cluster find room one by one."""
+        found = self._launch(choice, shape).slots()
+        return found if choice.clustered else found // choice.ctas or min(found, 1)
+
+    def time(self, choice: Choice, data: Data, options: CalibrationOptions) -> Timing:
+        """Launch once, hold the result against the expected one, and time it in a graph."""
+        shape, torch, where = data.shape, data.torch, data.scores.device
+        launches = [self._launch(choice, shape)]
+        parts = None
+        if not choice.clustered:
+            size = kernel.parts_bytes(shape.rows, shape.k)
+            parts = torch.empty(size, dtype=torch.uint8, device=where)
+            merge = Choice(rung=choice.rung, variant=MERGE, ctas=1)
+            launches.append(self._launch(merge, shape))
+            launches[1].set_words(k=shape.k, ctas=choice.ctas)
+        flags = Wish(k=shape.k).flags
+        for one in launches:
+            one.set_shape(shape.columns, 1, shape.k, flags)
+        out = torch.full((shape.rows, shape.k), _UNWRITTEN, dtype=torch.int32, device=where)
+        pointers = (
+            *(data.scores.data_ptr(), data.lengths.data_ptr(), out.data_ptr(), 0),
+            *(parts.data_ptr() if parts is not None else 0, shape.columns, shape.k),
+        )
+
+        def launch() -> None:
+            for one in launches:
+                code = one(pointers)
+                if code:
+                    raise ThorprobeError(f"the launch answered {code}")
+
+        # The buffers were filled on torch's stream, which this one does not wait for.
+        self.settle()
+        launch()
+        self.settle()
+        wrong = data.expected.other_rows(out)
+        if wrong:
+            raise ThorprobeError(f"{wrong} of {shape.rows} rows are wrong at {shape.id}")
+        return self.watch.time(launch, options.launches, options.replays)
+
+    def _launch(self, choice: Choice, shape: BenchShape) -> Launch:
+        return Launch(
+            self.ordinal,
+            choice.variant,
+            shape.dtype,
+            strided=False,
+            rows=shape.rows,
+            ctas=choice.ctas,
+            clustered=choice.clustered,
+            stream=self.stream,
+            k=shape.k,
+        )
+
+
+@dataclass
+class _Series:
+    """What is gathered of one choice on one seat."""
+
+    slots: int
+    us: dict[str, list[float | None]] = field(default_factory=dict)
+    spreads: list[float] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass
+class Room:
+    """Where a calibration is made: torch, a device, its seats; a test puts its own together."""
+
+    torch: Any
+    where: Any
+    seats: Sequence[Seat]
+    device: Device | None = None
+    software: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def measure(options: CalibrationOptions, room: Room, progress: Progress) -> list[ChoiceTimes]:
+    """Time every choice at every shape on every seat; ``progress`` hears of the shapes."""
+    found: dict[tuple[int, str], tuple[Choice, _Series]] = {}
+    total, done = len(options.columns) * len(options.rows), 0
+    progress(done, total)
+    for columns in options.columns:
+        tallest = _load(columns, max(options.rows), options, room)
+        for number, rows in enumerate(options.rows):
+            data = _first(tallest, rows)
+            for place, seat in enumerate(room.seats):
+                for choice in choices(columns, options.dtype):
+                    _, series = found.setdefault((place, choice.name), (choice, _Series(0)))
+                    times = series.us.setdefault(str(columns), [None] * len(options.rows))
+                    times[number] = _timed(seat, choice, data, options, series)
+            done += 1
+            progress(done, total)
+    return [
+        _words(room.seats[place], choice, series) for (place, _), (choice, series) in found.items()
+    ]
+
+
+def _timed(
+    seat: Seat, choice: Choice, data: Data, options: CalibrationOptions, series: _Series
+) -> float | None:
+    try:
+        before, series.slots = series.slots, seat.slots(choice, data.shape)
+        if before not in (0, series.slots):
+            series.notes[f"max_active_clusters was {before} before"] = None
+        if not series.slots:
+            series.notes["max_active_clusters is 0"] = None
+            return None
+        timing = seat.time(choice, data, options)
+    except ThorprobeError as error:
+        series.notes[error.sentence] = None
+        return None
+    series.spreads.append(timing.spread_us / timing.us if timing.us else 0.0)
+    return timing.us
+
+
+def _words(seat: Seat, choice: Choice, series: _Series) -> ChoiceTimes:
+    refused = not series.slots
+    return ChoiceTimes(
+        id=f"{seat.partition or 'whole'}/{choice.name}",
+        status=Status.WAIVED if refused else Status.ERROR if series.notes else Status.PASS,
+        origin=Origin.MEASURED,
+        partition=seat.partition,
+        sms=seat.sms,
+        choice=choice.name,
+        rung=choice.rung,
+        ctas=choice.ctas,
+        capacity=choice.variant.capacity,
+        slots=series.slots,
+        us={} if refused else {columns: tuple(times) for columns, times in series.us.items()},
+        spread=round(median(series.spreads), 4) if series.spreads else 0.0,
+        note="; ".join(series.notes),
+    )
+
+
+def _load(columns: int, rows: int, options: CalibrationOptions, room: Room) -> Data:
+    shape = BenchShape(
+        rows=rows, columns=columns, k=options.k, dtype=options.dtype, distribution="normal"
+    )
+    torch = room.torch
+    drawn = torch.from_numpy(scores(rows, columns, "normal", seed(columns)))
+    made = drawn.to(room.where).to(getattr(torch, options.dtype))
+    lengths = torch.full((rows,), columns, dtype=torch.int32, device=room.where)
+    return Data(torch, shape, made, lengths, expected(torch, made, options.k))
+
+
+def _first(data: Data, rows: int) -> Data:
+    """Return the first rows of an input."""
+    shape = BenchShape(
+        rows=rows,
+        columns=data.shape.columns,
+        k=data.shape.k,
+        dtype=data.shape.dtype,
+        distribution=data.shape.distribution,
+    )
+    return Data(
+        data.torch, shape, data.scores[:rows], data.lengths[:rows], data.expected.first(rows)
+    )
+
+
+@contextmanager
+def open_room(options: CalibrationOptions, device: str | None) -> Iterator[Room]:
+    """Open the device and its partitions; one that cannot be made is left out with a note.
+
+    Raises CouldNotProbeError where there is no GPU.
+    """
+    from thorprobe.run import place as places
+    from thorprobe.run.bed import gpu
+    from thorprobe.run.compile import hashes
+    from thorprobe.run.context import Context
+    from thorprobe.run.stopwatch import Stopwatch
+
+    torch, ordinal = gpu(device)
+    with places.place(str(ordinal)) as place:
+        where = place.torch_device
+        room = Room(
+            torch,
+            where,
+            [],
+            device=place.device,
+            software=place.software,
+            inputs=hashes(("select",)),
+        )
+
+        def settle() -> None:
+            torch.cuda.synchronize(where)
+
+        seats: list[Seat] = []
+        for partition in options.partitions:
+            try:
+                context = Context(ordinal, partition)
+            except CouldNotProbeError as error:
+                room.notes.append(f"{partition} is left out: {error.sentence}")
+                continue
+            stream = int(context.stream)
+            sms = kernel.sms(ordinal, stream)
+            seats.append(GpuSeat(partition, sms, ordinal, stream, Stopwatch(stream), settle))
+        room.seats = seats
+        yield room
+        settle()

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is timed in a bench: the ladder's rungs, torch.topk, and FlashInfer where it is installed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+from thorprobe.errors import ThorprobeError
+from thorprobe.plan.bench import AUTO, BenchShape
+from thorprobe.run.bench_check import Expected
+from thorprobe.topk.log import record
+
+
+class NotTakenError(ThorprobeError):
+    """The contender does not take this shape here; the sentence says why."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """One input on the device: ``scores`` [rows, columns], ``lengths`` int32 [rows], all valid."""
+
+    torch: Any
+    shape: BenchShape
+    scores: Any
+    lengths: Any
+    expected: Expected
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A contender that has its buffers: ``launch`` selects, ``chosen`` returns what it selected.
+
+    ``chosen`` is int32 or int64 [rows, k]. ``rung`` and ``choice`` are the ladder's. ``kept`` are
+    buffers that only device code knows, and that must stay allocated.
+    """
+
+    launch: Callable[[], Any]
+    chosen: Callable[[], Any]
+    rung: str = ""
+    choice: str = ""
+    kept: tuple[Any, ...] = ()
+
+
+class Contender(Protocol):
+    """One line of a bench; ``ties`` is empty for a peer."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in tables."""
+        ...
+
+    @property
+    def ties(self) -> str:
+        """What it is asked of ties."""
+        ...
+
+    def prepare(self, data: Data) -> Prepared:
+        """Take buffers and run once. Raises NotTakenError where it does not take the shape."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """``thorprobe.topk.select`` with a rung; ``choice`` tells the kernel that a shape takes."""
+
+    name: str
+    ties: str
+    select: Callable[..., Any]
+    choice: Callable[[BenchShape, str, str], str]
+
+    def prepare(self, data: Data) -> Prepared:
+        """Run once and see which rung answers: another than the one named is a refusal."""
+        from thorprobe.topk import workspace_bytes
+
+        shape, torch = data.shape, data.torch
+        where = data.scores.device
+        out = torch.full((shape.rows, shape.k), -7, dtype=torch.int32, device=where)
+        size = workspace_bytes(shape.rows, shape.k)
+        workspace = torch.empty(size, dtype=torch.uint8, device=where)
+
+        def launch() -> None:
+            self.select(
+                data.scores,
+                data.lengths,
+                shape.k,
+                out=out,
+                workspace=workspace,
+                rung=self.name,
+                ties=self.ties,
+            )
+
+        with record() as log:
+            launch()
+        call = log.calls[-1]
+        if self.name not in (AUTO, call.rung):
+            reasons = [fall.reason for fall in call.falls if fall.rung == self.name]
+            raise NotTakenError(reasons[-1] if reasons else "no kernel of it takes this shape")
+        return Prepared(
+            launch, lambda: out, rung=call.rung, choice=self.choice(shape, self.name, self.ties)
+        )
+
+
+@dataclass(frozen=True)
+class TorchTopk:
+    """``torch.topk``, unsorted, into buffers that are there."""
+
+    name: str = "torch.topk"
+    ties: str = ""
+
+    def prepare(self, data: Data) -> Prepared:
+        """Run once."""
+        shape, torch, where = _fitting(data), data.torch, data.scores.device
+        values = torch.empty((shape.rows, shape.k), dtype=data.scores.dtype, device=where)
+        indices = torch.full((shape.rows, shape.k), -7, dtype=torch.int64, device=where)
+
+        def launch() -> None:
+            torch.topk(data.scores, shape.k, dim=1, sorted=False, out=(values, indices))
+
+        launch()
+        return Prepared(launch, lambda: indices)
+
+
+@dataclass(frozen=True)
+class FlashInfer:
+    """``flashinfer.top_k``, which brings its own result at each call."""
+
+    top_k: Callable[..., Any]
+    name: str = "flashinfer"
+    ties: str = ""
+
+    def prepare(self, data: Data) -> Prepared:
+        """Run once; it may compile its kernels then."""
+        shape = _fitting(data)
+        held: list[Any] = []
+
+        def launch() -> None:
+            held[:] = self.top_k(data.scores, shape.k)
+
+        launch()
+        return Prepared(launch, lambda: held[1])
+
+
+def flashinfer() -> tuple[FlashInfer | None, str]:
+    """Return FlashInfer's top-k, or None with a sentence that says why there is none."""
+    try:
+        library = import_module("flashinfer")
+    except Exception as error:  # noqa: BLE001  whatever its import raises, it is not here
+        return None, f"FlashInfer is not timed, it is not installed: {type(error).__name__}"
+    version = getattr(library, "__version__", "of unknown version")
+    found = getattr(library, "top_k", None)
+    if found is None:
+        return None, f"FlashInfer is not timed: {version} has no top_k"
+    return FlashInfer(found), f"FlashInfer is {version}"
+
+
+def _fitting(data: Data) -> BenchShape:
+    if data.shape.k > data.shape.columns:
+        raise NotTakenError(f"k is {data.shape.k} and a row has {data.shape.columns} scores")
+    return data.shape
