@@ -64,7 +64,7 @@ def inquire(
 
 def public(options: BenchOptions) -> dict[str, Any]:
     """Return the options as JSON, with shipped files named without their folders."""
-    told: dict[str, Any] = msgspec.to_builtins(options)
+    told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(options))
     told["peers"] = [
         SHIPPED_PREFIX + peer.rpartition("/")[2] if peer.startswith(SHIPPED_PREFIX) else peer
         for peer in options.peers

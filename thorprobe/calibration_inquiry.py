@@ -51,7 +51,7 @@ def inquire(
         device=room.device,
         software=room.software,
         inputs=room.inputs,
-        options=msgspec.to_builtins(options),
+        options=msgspec.json.decode(msgspec.json.encode(options)),
         results=series,
         summary=summarize(
             series,

@@ -189,7 +189,8 @@ def _times(points: Sequence[BenchPoint], *, peer: bool) -> Iterator[Section]:
     rows = []
     for point in points:
         times = {(one.contender, one.ties): one for one in point.times if one.peer is peer}
-        fastest = best(list(times.values()))
+        mine = auto(point)
+        fastest = best([t for t in times.values() if peer or (mine and t.ties == mine.ties)])
         cells = [_cell(times.get(name), fastest) for name in names]
         rows.append(tuple((cell,) for cell in (_shape(point), *cells)))
     yield Section(

@@ -13,8 +13,8 @@ from thorprobe.words.bench import BenchPoint, BenchSummary
 
 _RUNGS = ("cluster-16", "cluster-8", "cluster-4", "cluster-2", "one-cta", "many-ctas", "torch")
 _PEERS = ("torch.topk", "shipped-2", "shipped-4", "shipped-8", "shipped-16", "flashinfer")
-_FLOOR = "floor: copy rate and empty launch"
-_GREY = COLOURS[-1]
+_FLOOR = "floor (copy, launch)"
+_BAND = "#bbbbbb"
 
 
 def figure(answer: Evidence[BenchPoint, BenchSummary]) -> str:
@@ -42,15 +42,15 @@ def figure(answer: Evidence[BenchPoint, BenchSummary]) -> str:
 
 
 def _lines(points: Sequence[BenchPoint]) -> Iterator[Line]:
-    """Yield the lines of a panel: the floor first, so that times lie over it, and ``auto`` last."""
+    """Yield the lines of a panel: the floor, then ``auto`` as a band under the rung it takes."""
     floors = ((point.columns, point.floor.us) for point in points if point.floor)
-    yield from _line(_FLOOR, floors, Style(colour=_GREY, dash="1 3"))
+    yield from _line(_FLOOR, floors, Style(colour=COLOURS[0], dash="1 3"))
     names = dict.fromkeys(
         (one.contender, one.ties, one.peer) for point in points for one in point.times
     )
     asked = [key for key in names if key[0] == AUTO][:1]
     others = [key for key in names if key[0] != AUTO]
-    for name, ties, peer in (*others, *asked):
+    for name, ties, peer in (*asked, *others):
         times = ((point.columns, point.time(name, ties)) for point in points)
         yield from _line(plain(name), times, _style(name, peer=peer))
 
@@ -67,7 +67,7 @@ def _line(label: str, found: "Iterator[tuple[int, float | None]]", style: Style)
 
 def _style(name: str, *, peer: bool) -> Style:
     if name == AUTO:
-        return Style(colour=COLOURS[0], width=2.5)
+        return Style(colour=_BAND, width=7)
     known = _PEERS if peer else _RUNGS
     number = known.index(name) if name in known else len(known)
     colours = COLOURS[1:]
