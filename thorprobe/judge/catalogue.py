@@ -222,9 +222,10 @@ CONSISTENT: dict[Verdict, frozenset[str | None]] = {
     Verdict.FAULTS: frozenset({"kernel-fault"}),
     Verdict.HANGS: frozenset({"hang"}),
     Verdict.UNDETERMINED: frozenset({"undetermined"}),
-    Verdict.NOT_PROBED: frozenset({"could-not-run", "prior-error"}),
+    Verdict.NOT_PROBED: frozenset({None, "could-not-run", "prior-error"}),
 }
-"""The causes that each verdict admits; every judged outcome obeys it."""
+"""The causes that each verdict admits; every judged outcome obeys it. A launch that a device was
+only queried about is not probed for no cause: nothing went wrong."""
 
 
 FAILING = (Verdict.REFUSED, Verdict.FAULTS, Verdict.HANGS, Verdict.WRONG)

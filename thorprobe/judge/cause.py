@@ -19,7 +19,20 @@ from thorprobe.judge.catalogue import (
     Cause,
     cause,
 )
+from thorprobe.judge.driver_code import (
+    CODE_NAMES,
+    FAULTS,
+    INVALID_CLUSTER_SIZE,
+    INVALID_VALUE,
+    LAUNCH_CAUSES,
+    LAUNCH_TIMEOUT,
+    MODULE_CAUSES,
+    MODULE_NAMES,
+    NOT_READY,
+    NOT_SUPPORTED,
+)
 from thorprobe.judge.driver_log import GRID, SHARED_MEMORY, matters, quote
+from thorprobe.judge.query import NO_ROOM, is_query, refusing_code
 from thorprobe.record import (
     MAX_BLOCK_Z,
     MAX_CLUSTER,
@@ -50,39 +63,6 @@ __all__ = [
     "refusal",
     "settled",
 ]
-
-INVALID_VALUE = 1
-INVALID_CLUSTER_SIZE = 912
-NOT_SUPPORTED = 801
-LAUNCH_TIMEOUT = 702
-NOT_READY = 600
-
-MODULE_CAUSES = {209: "no-kernel-image", 222: "ptx-too-new", 200: "invalid-image"}
-CODE_NAMES = {
-    1: "CUDA_ERROR_INVALID_VALUE",
-    200: "CUDA_ERROR_INVALID_IMAGE",
-    209: "CUDA_ERROR_NO_BINARY_FOR_GPU",
-    222: "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
-    700: "CUDA_ERROR_ILLEGAL_ADDRESS",
-    701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
-    720: "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
-    912: "CUDA_ERROR_INVALID_CLUSTER_SIZE",
-}
-"""Names of the results that the catalogue speaks of, for outcomes without driver calls (CUDA driver
-API reference)."""
-
-LAUNCH_CAUSES = {720: "cooperative-too-large", 701: "out-of-resources", **MODULE_CAUSES}
-
-# A compiler front end such as CuPy loads the module itself and leaves the name in its message only.
-_MODULE_NAMES = {
-    "CUDA_ERROR_NO_BINARY_FOR_GPU": "no-kernel-image",
-    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "ptx-too-new",
-    "CUDA_ERROR_INVALID_IMAGE": "invalid-image",
-}
-
-FAULTS = frozenset({214, 700, 710, 714, 715, 716, 717, 718, 719})
-"""Results that only a running kernel raises and that stay with its context (CUDA driver API
-reference, CUresult)."""
 
 HANG_STAGES = frozenset({"attributes", "occupancy", "launch", "sync", "time"})
 """What the worker does while the driver or the kernel has the word: silence there is a hang of the
@@ -157,7 +137,7 @@ def refusal(outcome: Outcome) -> Refusal:
     code = seen.launch_code or seen.sync_code
     if code is None and seen.launch_code is None and failed is not None:
         code = failed.code
-    if code is None and outcome.cause == "larger-than-any-gpc":
+    if code is None and outcome.cause == "larger-than-any-gpc" and not is_query(outcome):
         code = INVALID_CLUSTER_SIZE
     name = next((call.name for call in outcome.calls if call.code == code), "") if code else ""
     if code and not name:
@@ -206,7 +186,7 @@ def _module(outcome: Outcome, _device: Device) -> _Finding | None:
         if call.code and call.call.startswith(_LOAD_CALLS):
             return Verdict.NOT_PROBED, "could-not-run", _answered(call, "before the launch")
     if outcome.status is Status.ERROR:
-        for name, key in _MODULE_NAMES.items():
+        for name, key in MODULE_NAMES.items():
             if name in outcome.note:
                 return Verdict.REFUSED, key, ""
     return None
@@ -237,6 +217,8 @@ def _not_launched(outcome: Outcome, device: Device) -> _Finding | None:
     seen, spec = outcome.observed, outcome.spec
     if seen.launch_code is not None or seen.sync_code is not None:
         return None
+    if is_query(outcome) and (found := _queried(outcome, device)):
+        return found
     if outcome.origin is not Origin.PREDICTED or outcome.status is not Status.PASS:
         failed = next((call for call in outcome.calls if call.code), None)
         return Verdict.NOT_PROBED, "could-not-run", _answered(failed, "") if failed else ""
@@ -245,6 +227,18 @@ def _not_launched(outcome: Outcome, device: Device) -> _Finding | None:
     if _hosted_nowhere(outcome):
         return _refused(INVALID_CLUSTER_SIZE, outcome, device)
     return Verdict.UNDETERMINED, "undetermined", ""
+
+
+def _queried(outcome: Outcome, device: Device) -> _Finding | None:
+    """Judge what the device answered to the queries alone: a query is no failed launch."""
+    code, active = refusing_code(outcome), outcome.observed.max_active
+    if code:
+        return _refused(code, outcome, device)
+    if active is None:
+        return None
+    if active:
+        return Verdict.NOT_PROBED, None, ""
+    return Verdict.UNDETERMINED, "undetermined", NO_ROOM
 
 
 def _synchronisation(outcome: Outcome, device: Device) -> _Finding | None:

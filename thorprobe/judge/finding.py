@@ -4,6 +4,8 @@
 from collections.abc import Mapping, Sequence
 
 from thorprobe.judge.catalogue import BY_KEY
+from thorprobe.judge.kernel_name import kernels_text
+from thorprobe.judge.query import is_query
 from thorprobe.judge.ranges import sizes_text
 from thorprobe.record import (
     MAX_CLUSTER,
@@ -16,6 +18,7 @@ from thorprobe.record import (
     UnderClaim,
     Verdict,
 )
+from thorprobe.words.shipped import is_shipped
 
 Summaries = Mapping[Footprint, KernelSummary]
 _States = dict[int, tuple[str, Refusal | None]]
@@ -38,25 +41,30 @@ def code_text(refusal: Refusal, *, with_cause: bool) -> str:
 
 def nothing_measured(outcomes: Sequence[Outcome]) -> str:
     """Say that no probe was answered, and what the first says of it; '' where one was."""
-    if not outcomes or any(o.verdict is not Verdict.NOT_PROBED for o in outcomes):
+    unanswered = [o for o in outcomes if o.verdict is Verdict.NOT_PROBED and not is_query(o)]
+    if not outcomes or len(unanswered) < len(outcomes):
         return ""
     note = next((o.note for o in outcomes if o.note), "")
-    if all(o.observed.max_active_code is not None for o in outcomes):
-        return f"Queried only, nothing was launched{f': {note}' if note else ''}"
     many = "1 probe" if len(outcomes) == 1 else f"{len(outcomes):,} probes"
     first = f" (first: {note})" if note else ""
     return f"Nothing was measured: {many} ended without an answer{first}"
 
 
 def measured_finding(
-    summaries: Summaries, gpc_map: GpcMap, device: Device, *, opted_in: bool
+    summaries: Summaries,
+    gpc_map: GpcMap,
+    device: Device,
+    *,
+    opted_in: bool,
+    queried: frozenset[Footprint] = frozenset(),
 ) -> str:
     """Tell what launches, what is refused with which code, and the largest GPC, once.
 
-    Footprints and kernels that answer alike are told together, the others by name.
+    Footprints and kernels that answer alike are told together, the others by name. ``queried`` are
+    the footprints that were asked about and never launched.
     """
     gpc = gpc_sentence(gpc_map, device)
-    groups = _groups(summaries)
+    groups = _groups(summaries, queried)
     told = [_measured_group(states, gpc_known=bool(gpc)) for _, states in groups]
     subjects = _subjects([members for members, _ in groups])
     parts = [
@@ -64,6 +72,7 @@ def measured_finding(
         for subject, text in zip(subjects, told, strict=True)
     ]
     parts += [gpc] if gpc else []
+    parts += ["nothing was launched"] if queried and queried >= summaries.keys() else []
     parts += [] if opted_in else ["asked without the non-portable opt-in"]
     return _sentence(parts)
 
@@ -83,7 +92,9 @@ def predicted_finding(
         parts.append(f"{subject}: {text}" if subject else text)
     for claim, claimed in under:
         groups = _groups(claimed)
-        subjects = _subjects([members for members, _ in groups])
+        # Where all kernels answer alike their names were told above.
+        alike = len(groups) == 1
+        subjects = [""] if alike else _subjects([members for members, _ in groups])
         texts = [
             f"{', ' if subject else ''}{subject}: {_claimed_group(states)}"
             for subject, (members, states) in zip(subjects, groups, strict=True)
@@ -114,20 +125,40 @@ def gpc_sentence(gpc_map: GpcMap, device: Device) -> str:
     return f"largest GPC{where} has {seen} SMs"
 
 
-def _groups(summaries: Summaries) -> list[tuple[list[Footprint], _States]]:
+def _groups(
+    summaries: Summaries, queried: frozenset[Footprint] = frozenset()
+) -> list[tuple[list[Footprint], _States]]:
     """Join footprints that answer alike at every size they were both asked."""
     groups: list[tuple[list[Footprint], _States]] = []
-    for footprint in sorted(summaries, key=lambda f: (_trivial_first(f.kernel), f)):
-        states = _states(summaries[footprint])
+    for footprints, states in _units(summaries, queried):
         for members, known in groups:
             common = states.keys() & known.keys()
             if common and all(states[size] == known[size] for size in common):
-                members.append(footprint)
+                members.extend(footprints)
                 known.update(states)
                 break
         else:
-            groups.append(([footprint], dict(states)))
+            groups.append((footprints, states))
     return groups
+
+
+def _units(
+    summaries: Summaries, queried: frozenset[Footprint]
+) -> list[tuple[list[Footprint], _States]]:
+    """Return what is told as one: a footprint, or a shipped kernel with those of all its sizes.
+
+    Each size of a shipped kernel was compiled with its own bytes, so that none is left to compare.
+    """
+    units: dict[Footprint | str, tuple[list[Footprint], _States]] = {}
+    for footprint in sorted(summaries, key=lambda f: (_trivial_first(f.kernel), f)):
+        key = footprint.kernel if is_shipped(footprint.kernel) else footprint
+        members, known = units.setdefault(key, ([], {}))
+        members.append(footprint)
+        states = _states(summaries[footprint])
+        if footprint in queried:
+            states |= dict.fromkeys(summaries[footprint].not_probed, ("room", None))
+        known.update(states)
+    return list(units.values())
 
 
 def _states(summary: KernelSummary) -> _States:
@@ -140,12 +171,15 @@ def _states(summary: KernelSummary) -> _States:
 
 
 def _subjects(groups: Sequence[Sequence[Footprint]]) -> list[str]:
-    """Name each group by what tells it from the others: kernel, else memory, else in full."""
-    if len(groups) < 2:
+    """Name each group by what tells it from the others: kernel, else memory, else in full.
+
+    A shipped kernel is always named: it is not thorprobe's own.
+    """
+    if len(groups) < 2 and not any(is_shipped(f.kernel) for found in groups for f in found):
         return [""] * len(groups)
     kernels = [sorted({f.kernel for f in members}, key=_trivial_first) for members in groups]
     if _disjoint(kernels):
-        return [" and ".join(names) for names in kernels]
+        return [kernels_text(names) for names in kernels]
     memory = [sorted({f.dynamic_smem for f in members}) for members in groups]
     if _disjoint(memory):
         return [
@@ -179,10 +213,12 @@ def _refusals(states: _States) -> list[tuple[Refusal, list[int]]]:
 
 def _measured_group(states: _States, *, gpc_known: bool) -> str:
     wrong, unknown = _with(states, "wrong"), _with(states, "undetermined")
-    lost = _with(states, "not probed")
+    lost, room = _with(states, "not probed"), _with(states, "room")
     launches = _launching(states)
     parts = [launches] if launches else []
-    if not (launches or unknown or lost):
+    if room:
+        parts.append(f"{sizes_text(room)} {'has' if len(room) == 1 else 'have'} room, by query")
+    if not (launches or unknown or lost or room):
         parts = ["no size launches"]
     for refusal, sizes in _refusals(states):
         answered = code_text(refusal, with_cause=not (gpc_known and refusal.cause == _GPC))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an inspection found: targets, kernels, and what each device loads and launches of them."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,6 +8,7 @@ import msgspec
 
 from thorprobe.judge.cause import judge, refusal
 from thorprobe.judge.inspection_finding import device_finding, finding, next_action
+from thorprobe.judge.kernel_name import natural
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.plan.shipped import Entry, layout_of
 from thorprobe.record import Outcome, Verdict
@@ -28,15 +28,13 @@ NO_IMAGE = "no-kernel-image"
 
 NO_IMAGE_CODE = 209
 
-_NUMBERS = re.compile(r"(\d{1,18})", re.ASCII)
-
 
 def summarize(sources: Sequence[Source], parties: Sequence[Party], pattern: str) -> InspectSummary:
     """Sum up files and devices; the parties' outcomes need not be judged yet."""
     several = len(sources) > 1
     rows = [_kernel(one, entry, several) for one in sources for entry in one.selected]
     kernels = tuple(
-        sorted(rows, key=lambda row: (row.file, _target_order(row.target), _natural(row.name)))
+        sorted(rows, key=lambda row: (row.file, _target_order(row.target), natural(row.name)))
     )
     devices = tuple(_device(party, several) for party in parties)
     remarks = [remark for one in sources for remark in one.inventory.remarks]
@@ -99,11 +97,6 @@ def _target_order(target: str) -> tuple[bool, int, str]:
     return target.startswith("compute"), int(digits or 0), target
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort numbers in names by their value: cs2 before cs16."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in _NUMBERS.split(name)]
-
-
 def _named(one: Source, file: str, *, several: bool) -> str:
     name = one.inventory.name
     if not several:
@@ -141,7 +134,7 @@ def _device(party: Party, several: bool) -> DeviceAnswer:
             claim = outcome.assumes[0] if outcome.assumes else ""
             answers.setdefault(outcome.spec.id, {})[claim] = judge(outcome, party.device)
     found = [_load(load, answers, several) for load in party.loads]
-    rows = tuple(sorted(found, key=lambda row: (row.file, _natural(row.name))))
+    rows = tuple(sorted(found, key=lambda row: (row.file, natural(row.name))))
     device = party.device
     claims = device.claims if device else ()
     return DeviceAnswer(

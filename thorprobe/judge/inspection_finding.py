@@ -14,10 +14,12 @@ from thorprobe.words.load import Load
 FIRST_CLUSTERS = (9, 0)
 """First compute capability with clusters (CUDA programming guide)."""
 
+_ROOM = ("has room", "have room")
+
 _WORDS = {
     Verdict.LAUNCHES: ("launches", "launch"),
     Verdict.UNDETERMINED: ("is undetermined", "are undetermined"),
-    Verdict.NOT_PROBED: ("was queried, not launched", "were queried, not launched"),
+    Verdict.NOT_PROBED: ("has no answer", "have no answer"),
     Verdict.REFUSED: ("is refused", "are refused"),
 }
 
@@ -77,7 +79,8 @@ def next_action(devices: Iterable[DeviceAnswer]) -> str:
             and device.kernels
             and not any(row.target for row in device.kernels)
         ):
-            return cause("no-kernel-image").next_action
+            major, minor = device.capability
+            return f"Use a build with code for cc {major}.{minor}: these kernels have none for it"
     keys = [row.cause for device in devices for row in device.kernels if _refused(row)]
     return cause(keys[0]).next_action if keys and keys[0] else ""
 
@@ -87,6 +90,8 @@ def _told(rows: Iterable[LoadRow], verdict: Verdict) -> str:
     group = [row for row in rows if row.verdict is verdict]
     if not group:
         return ""
+    if verdict is Verdict.NOT_PROBED:
+        return _queried(group)
     if verdict is not Verdict.REFUSED:
         least = ", asked with the least they can take" if all(row.least for row in group) else ""
         return _does(group, verdict) + least
@@ -100,9 +105,22 @@ def _told(rows: Iterable[LoadRow], verdict: Verdict) -> str:
     return ", ".join(texts)
 
 
+def _queried(rows: Sequence[LoadRow]) -> str:
+    """Tell the sizes that a device said it holds, then those of which it said nothing."""
+    held = [row for row in rows if row.max_active]
+    lost = [row for row in rows if not row.max_active]
+    parts = [_sized(held, _ROOM) + ", by the occupancy query"] if held else []
+    parts += [_sized(lost, _WORDS[Verdict.NOT_PROBED])] if lost else []
+    return ", ".join(parts)
+
+
 def _does(rows: Sequence[LoadRow], verdict: Verdict) -> str:
+    return _sized(rows, _WORDS.get(verdict, (verdict.value, verdict.value)))
+
+
+def _sized(rows: Iterable[LoadRow], words: tuple[str, str]) -> str:
     sizes = _sizes(rows)
-    one, several = _WORDS.get(verdict, (verdict.value, verdict.value))
+    one, several = words
     return f"{sizes_text(sizes)} {one if len(sizes) == 1 else several}"
 
 

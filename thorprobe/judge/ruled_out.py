@@ -4,7 +4,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from thorprobe.judge.cause import INVALID_CLUSTER_SIZE, refusal, settled
+from thorprobe.judge.cause import refusal, settled
+from thorprobe.judge.driver_code import INVALID_CLUSTER_SIZE
 from thorprobe.record import PORTABLE_CLUSTER, Device, Origin, Outcome, Verdict
 
 

@@ -14,6 +14,7 @@ from thorprobe.judge.finding import (
     predicted_finding,
 )
 from thorprobe.judge.next_action import next_action
+from thorprobe.judge.query import is_query
 from thorprobe.judge.ranges import sizes_text
 from thorprobe.judge.ruled_out import ruled_out
 from thorprobe.judge.topology import group_sizes, solve, union_groups
@@ -75,7 +76,11 @@ def summarize(
     else:
         opted_in = not asked or any(o.spec.non_portable for o in base)
         finding = nothing_measured(base) or measured_finding(
-            summaries, gpc_map, device, opted_in=opted_in
+            summaries,
+            gpc_map,
+            device,
+            opted_in=opted_in,
+            queried=frozenset(o.spec.footprint for o in asked if is_query(o)),
         )
     return SweepSummary(
         finding=finding,

@@ -8,7 +8,7 @@ from thorprobe.judge.ranges import ranges, span, spans
 from thorprobe.record import ArmRow, ArmsSummary, Device, Document, GateSummary, Outcome, Verdict
 from thorprobe.render import words
 from thorprobe.render.escape import plain
-from thorprobe.render.table import Column, Table, counted
+from thorprobe.render.table import Column, Table
 from thorprobe.words.shipped import is_shipped
 
 NO_CLUSTER = "none"
@@ -29,23 +29,12 @@ MEANINGS = {
     "bytes": "dynamic shared memory a CTA asks for",
     "gate": "open: the call-site gate lets these rows through to the arm; shut: it does not; "
     "-: rows that go to the persistent kernel by design",
-    "best": "cluster size at which thorprobe's kernel was fastest at these rows",
+    "best": "cluster size at which thorprobe's kernel was fastest at the last of these rows",
 }
 """Legend of the headings that do not speak for themselves."""
 
 TIMED = "median of 7 graph replays, inputs warm in cache where they fit, largest length"
 """How a time was measured (thorprobe/run/launch.py)."""
-
-
-def kernel(summary: ArmsSummary) -> str:
-    """Say what was launched, and what of it may be said of the kernel that a model calls."""
-    labels = sorted({arm.kernel for arm in summary.arms if is_shipped(arm.kernel)})
-    if not labels:
-        return KERNEL
-    return plain(
-        f"shipped {', '.join(labels)} (after @: the image's SHA-256, whole among the inputs), "
-        "asked about with the grid, cluster, threads, bytes and parameter block of its host code"
-    )
 
 
 def _whose(summary: ArmsSummary) -> str:
@@ -56,17 +45,21 @@ def table(summary: ArmsSummary, device: Device) -> Table:
     """Return one row per arm; columns that no arm fills (claims, checks, times) are left out."""
     arms = sorted(summary.arms, key=_order)
     kinds = sorted({(arm.k, plain(arm.dtype)) for arm in arms})
-    one_kind = len(kinds) == 1
+    policies = {plain(arm.policy) for arm in arms}
+    dtypes = {dtype for _, dtype in kinds}
     shown: list[tuple[Column, Callable[[ArmRow], str]]] = [
-        (Column(("policy",), numeric=False), lambda arm: plain(arm.policy)),
         (Column(("rows",)), rows_label),
         (Column(("clu",)), cluster_label),
         (Column(("bytes",)), _bytes),
         (Column(("gate",), numeric=False), _gate_word),
         (Column(("verdict",), numeric=False), _verdict),
     ]
-    if not one_kind:
-        shown.insert(2, (Column(("k",)), lambda arm: f"{arm.k} {plain(arm.dtype)}"))
+    # What all arms share is in the title: a line has room for what differs.
+    if len(kinds) > 1:
+        dtype = "" if len(dtypes) == 1 else " {}"
+        shown.insert(1, (Column(("k",)), lambda arm: f"{arm.k}{dtype.format(plain(arm.dtype))}"))
+    if len(policies) > 1:
+        shown.insert(0, (Column(("policy",), numeric=False), lambda arm: plain(arm.policy)))
     for claim, heading in claim_headings(device).items():
         shown.append((Column((heading,), numeric=False), _under(claim)))
     shown.append((Column(("cause",), numeric=False), lambda arm: plain(arm.cause or "-")))
@@ -75,12 +68,14 @@ def table(summary: ArmsSummary, device: Device) -> Table:
     if any(arm.time_us is not None for arm in arms):
         shown.append((Column(("us",)), _time))
         shown.append((Column(("best",)), lambda arm: str(arm.fastest or words.NOT_ASKED)))
-    title = ["Arms"]
+    title = ["Arms", *(f"of policy {name}" for name in policies if len(policies) == 1)]
     if summary.capability not in ((0, 0), device.capability):
         major, minor = summary.capability
         title.append(f"dispatched as cc {major}.{minor}")
-    if one_kind:
+    if len(kinds) == 1:
         title.append(f"at k {kinds[0][0]}, {kinds[0][1]}")
+    elif len(dtypes) == 1:
+        title.append(f"in {kinds[0][1]}")
     return Table(
         title=" ".join(title),
         columns=tuple(column for column, _ in shown),
@@ -120,7 +115,7 @@ def meanings(summary: ArmsSummary, document: Document) -> list[tuple[str, str]]:
     if "us" in headings:
         shapes = _joined(arm.time_shape for arm in summary.arms if arm.time_us is not None)
         at = f" (rows x length {shapes})" if shapes else ""
-        found.append(("us", f"microseconds a launch of {whose}: {TIMED}{at}"))
+        found.append(("us", f"microseconds a launch of {whose} at the last row: {TIMED}{at}"))
     return found
 
 
@@ -210,7 +205,7 @@ def _checked_meaning(summary: ArmsSummary, document: Document) -> str:
         return text
     whole = sum(rows for rows, longer in checks if longer)
     path = f"took the cluster path (length over {ONE_CTA_LENGTH:,})"
-    return f"{text}; {whole:,} of {counted(compared, 'result')}, each launch once, {path}"
+    return f"{text}; {whole:,} of {compared:,} results, each launch once, {path}"
 
 
 def _sizes(outcomes: Iterable[Outcome], verdicts: tuple[Verdict, ...]) -> str:

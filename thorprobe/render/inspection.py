@@ -7,6 +7,7 @@ from typing import TypeVar
 from thorprobe.evidence import Kind
 from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.record import Origin, Verdict
+from thorprobe.render.kernel_name import shortened
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
 from thorprobe.words.inspection import (
@@ -21,9 +22,6 @@ from thorprobe.words.inspection import (
 _Row = TypeVar("_Row")
 
 NONE = "-"
-LONGEST_NAME = 36
-"""Characters of a kernel's name in a table, without its namespaces; the evidence has all of it."""
-
 RULES = (
     "Which image a device loads follows the documented rules: `a` on that capability alone, `f` on "
     "its family, plain code on the same major and later minors, PTX on any later device whose "
@@ -108,7 +106,7 @@ def _targets(rows: Sequence[TargetRow]) -> Table:
 def _kernels(rows: Sequence[KernelRow]) -> Table:
     files = len({row.file for row in rows}) > 1
     columns: list[tuple[Column, Callable[[KernelRow], str]]] = [
-        (_left("kernel"), lambda row: _name(row.name)),
+        (_left("kernel"), lambda row: shortened(row.name)),
         (_left("target"), lambda row: row.target),
         (_right("cluster"), lambda row: _dims(row.required_cluster)),
         (_right("reg"), lambda row: _number(row.registers)),
@@ -133,7 +131,7 @@ def _device(device: DeviceAnswer) -> Section:
     if not any(row.target for row in device.kernels):
         return Section(heading=heading, paragraphs=tuple(paragraphs), items=device.reasons)
     columns: list[tuple[Column, Callable[[LoadRow], str]]] = [
-        (_left("kernel"), lambda row: _name(row.name)),
+        (_left("kernel"), lambda row: shortened(row.name)),
         (_right("size"), lambda row: str(row.cluster)),
         (_left("loads"), lambda row: row.target or NONE),
     ]
@@ -159,6 +157,11 @@ def _legend(summary: InspectSummary) -> Iterator[tuple[str, str]]:
             "active",
             "clusters resident at once; n-m: least and most over admissible GPC maps",
         )
+    if any(_queried(row) for row in rows):
+        yield (
+            "room for n",
+            "the device answered that n clusters are resident at once; nothing was launched",
+        )
     for device in summary.devices:
         for claim in device.claims:
             yield "claimed", f"verdict with the claim {claim.id} added to the layout"
@@ -174,8 +177,14 @@ def _legend(summary: InspectSummary) -> Iterator[tuple[str, str]]:
 def _verdict(row: LoadRow) -> str:
     if row.verdict is None:
         return NONE
+    if _queried(row):
+        return f"room for {row.max_active}{' (least)' if row.least else ''}"
     code = f" {row.code}" if row.code and row.verdict is Verdict.REFUSED else ""
     return f"{row.verdict.value}{code}{' (least)' if row.least else ''}"
+
+
+def _queried(row: LoadRow) -> bool:
+    return row.verdict is Verdict.NOT_PROBED and bool(row.max_active)
 
 
 def _under(claim: str) -> Callable[[LoadRow], str]:
@@ -188,16 +197,6 @@ def _active(row: LoadRow) -> str:
     if row.max_active_range is not None:
         return "{}-{}".format(*row.max_active_range)
     return NONE
-
-
-def _name(name: str) -> str:
-    """Leave namespaces out, and keep both ends of a long name: templates differ in arguments."""
-    own = name.partition("<")[0]
-    name = name[own.rfind("::") + 2 :] if "::" in own else name
-    if len(name) <= LONGEST_NAME:
-        return name
-    half = (LONGEST_NAME - 3) // 2
-    return f"{name[:half]}...{name[-half:]}"
 
 
 def _dims(sides: tuple[int, int, int] | None) -> str:

@@ -8,7 +8,7 @@ from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.ranges import ranges
 from thorprobe.record import ArmsSummary, Document, Outcome
-from thorprobe.render import arms, sweep, words
+from thorprobe.render import arms, shipped, sweep, words
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Table
 
@@ -22,7 +22,7 @@ def legend(document: Document, tables: Iterable[Table]) -> list[tuple[str, str]]
         found += _codes(document, {str(arm.code) for arm in document.summary.arms if arm.code})
         return found + _causes(_arm_causes(document.summary))
     present = {word for table in tables for word in table.words()}
-    found = list(sweep.PART_MEANINGS.items())
+    found = list(sweep.PART_MEANINGS.items()) + shipped.meanings(document)
     found += [(word, text) for word, text in words.MEANINGS.items() if word in present]
     if any(_RANGE.fullmatch(word) for word in present):
         found.append(("n-m", "least and greatest answer over the admissible GPC maps"))

@@ -6,6 +6,7 @@ from hashlib import sha256
 
 import msgspec
 
+from thorprobe.judge.kernel_name import kernels_text
 from thorprobe.record import ArmsSummary, Document, Origin, Outcome, Verdict
 from thorprobe.render.escape import code, command_line, fenced, json_text, markdown, plain
 from thorprobe.render.page import Page, page, utc
@@ -71,11 +72,14 @@ def _driver(document: Document) -> Iterator[str]:
     if document.origin is Origin.PREDICTED:
         yield "No driver was asked: this is a prediction"
         return
-    told = list(_examples(document))
+    told = _alike(_examples(document))
     if not told:
         yield "No launch was refused, faulted or gave a wrong result"
-    for outcome in told:
-        heading = f"{outcome.spec.footprint.label}, cluster {outcome.spec.cluster_size}"
+    for outcomes in told:
+        outcome = outcomes[0]
+        kernels = kernels_text(o.spec.kernel for o in outcomes)
+        label = outcome.spec.footprint.label.removeprefix(outcome.spec.kernel)
+        heading = f"{kernels}{label}, cluster {outcome.spec.cluster_size}"
         cause = f", {outcome.cause}" if outcome.cause else ""
         yield f"### {markdown(f'{heading}: {outcome.verdict.value}{cause}')}"
         if outcome.calls:
@@ -96,6 +100,17 @@ def _examples(document: Document) -> Iterator[Outcome]:
         if (key := (outcome.spec.kernel, outcome.cause)) not in seen:
             seen.add(key)
             yield outcome
+
+
+def _alike(outcomes: Iterable[Outcome]) -> list[list[Outcome]]:
+    """Join kernels whose launch of one size and footprint got the same answers, call by call."""
+    found: dict[tuple[object, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        spec = outcome.spec
+        asked = (spec.cluster_size, spec.threads, spec.dynamic_smem)
+        answered = (outcome.verdict, outcome.cause, outcome.calls, outcome.driver_log)
+        found.setdefault((*asked, *answered), []).append(outcome)
+    return list(found.values())
 
 
 def _calls(outcome: Outcome) -> str:

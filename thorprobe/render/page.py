@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from thorprobe.record import ArmsSummary, Device, Document, Origin, Status
-from thorprobe.render import arms, claim_remarks, sweep
+from thorprobe.render import arms, claim_remarks, shipped, sweep
 from thorprobe.render.escape import plain
 from thorprobe.render.legend import legend
 from thorprobe.render.table import Table, counted
@@ -48,14 +48,14 @@ def page(document: Document) -> Page:
     if isinstance(summary, ArmsSummary):
         tables = [arms.table(summary, document.device)]
         remarks = arms.remarks(summary, document)
-        kind = "Top-k arms"
+        kind = f"Top-k arms{_of_shipped(document)}"
     else:
         tables = sweep.tables(document)
         without = sweep.without_opt_in(document)
         remarks = [("Without the opt-in", without)] if without else []
-        remarks.append(("GPC map", sweep.gpc_map(summary)))
+        remarks.append(("GPC map", sweep.gpc_map(document, summary)))
         remarks += claim_remarks.remarks(document)
-        kind = "Cluster sweep"
+        kind = f"Cluster sweep{_of_shipped(document)}"
     return Page(
         kind=kind,
         device=device_line(document),
@@ -133,11 +133,17 @@ def _device(device: Device) -> str:
     return ", ".join(parts)
 
 
+def _of_shipped(document: Document) -> str:
+    return " of shipped kernels" if shipped.only(document.results) else ""
+
+
 def _rests_on(document: Document) -> list[tuple[str, str]]:
     device = document.device
     found = []
     if isinstance(document.summary, ArmsSummary):
-        found.append(("Kernel", arms.kernel(document.summary)))
+        found.append(("Kernel", shipped.kernels(document) or arms.KERNEL))
+    elif told := shipped.kernels(document):
+        found.append(("Kernels", told))
     if device.basis:
         found.append(("Rests on", plain(device.basis)))
     if document.origin is Origin.RECORDED:

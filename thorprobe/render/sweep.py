@@ -13,9 +13,10 @@ from thorprobe.record import (
     Outcome,
     SweepSummary,
 )
-from thorprobe.render import words
+from thorprobe.render import shipped, words
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table
+from thorprobe.words.shipped import is_shipped
 
 PARTS = ("pot", "act", "run")
 """Names of the three words of a cell."""
@@ -58,12 +59,14 @@ class Grid:
 def grids(results: Iterable[Outcome], assumes: tuple[str, ...] = ()) -> list[Grid]:
     """Return the columns of the outcomes that rest on exactly ``assumes``.
 
-    Probes that hold their SMs to read the GPC map are left out: they repeat a size.
+    Probes that hold their SMs to read the GPC map are left out: they repeat a size. Shipped kernels
+    have a table of their own, with a row for each size that they are compiled for.
     """
     found: dict[tuple[Footprint, str], dict[Key, Outcome]] = {}
     for outcome in results:
         spec = outcome.spec
-        if outcome.assumes == assumes and not spec.spin_cycles:
+        own = not spec.spin_cycles and not is_shipped(spec.kernel)
+        if outcome.assumes == assumes and own:
             column = found.setdefault((spec.footprint, _variant(spec)), {})
             column[spec.cluster_size, spec.non_portable] = outcome
     columns = [Grid(footprint, variant, cells) for (footprint, variant), cells in found.items()]
@@ -71,8 +74,14 @@ def grids(results: Iterable[Outcome], assumes: tuple[str, ...] = ()) -> list[Gri
 
 
 def tables(document: Document) -> list[Table]:
-    """Return the table of the sweep, then one per claim with the rows that the claim changes."""
+    """Return the table of the sweep, one per claim with the rows that it changes, and the shipped.
+
+    A table that would have no row is left out.
+    """
     base = grids(document.results)
+    alone = shipped.table(document)
+    if not base:
+        return [] if alone is None else [alone]
     opted = _opted(base)
     title = "With the non-portable opt-in" if opted else "Without the non-portable opt-in"
     found = [_table(title, base, _shown(base), opted=opted)]
@@ -82,7 +91,7 @@ def tables(document: Document) -> list[Table]:
         if changed:
             name = f"With the claim {plain(claim.id)} added: what changes"
             found.append(_table(name, under, changed, opted=opted))
-    return found
+    return found if alone is None else [*found, alone]
 
 
 def without_opt_in(document: Document) -> str:
@@ -106,7 +115,7 @@ def without_opt_in(document: Document) -> str:
     return "; ".join(parts)
 
 
-def gpc_map(summary: SweepSummary) -> str:
+def gpc_map(document: Document, summary: SweepSummary) -> str:
     """Return the GPC map in words: as measured, as solved, and how many maps are admissible."""
     found: GpcMap = summary.gpc_map
     parts = [
@@ -120,6 +129,8 @@ def gpc_map(summary: SweepSummary) -> str:
         counts = [f"{found.admissible} admissible by the layout"]
         counts += [f"{u.admissible} with {plain(u.claim.id)}" for u in summary.under_claims]
         parts.append(", ".join(counts))
+    if not parts and shipped.only(document.results):
+        return "not solved: that takes all sizes from 1 to 16, a sweep of thorprobe's own kernels"
     return "; ".join(parts) or "unknown"
 
 

@@ -156,8 +156,12 @@ def _layout(table: Table) -> Layout:
         lines = (*column.heading, *names)
         text = "\n".join((*[""] * (height - len(lines)), *lines))
         right = column.numeric and not column.parts
+        # A word wider than its column goes on below: nothing may be cut from evidence.
         layout.add_column(
-            Text(text), justify="right" if right else "left", no_wrap=bool(column.parts)
+            Text(text),
+            justify="right" if right else "left",
+            no_wrap=bool(column.parts),
+            overflow="fold",
         )
     for row in table.rows:
         layout.add_row(*(_aligned(table, number, cell) for number, cell in enumerate(row)))

@@ -16,8 +16,8 @@ from thorprobe.run.context import answer, describe
 from thorprobe.run.launch import Parameters
 from thorprobe.words.shipped import ShippedKernel
 
-QUERIED = "queried, not launched: how this kernel takes its parameters is not known"
-"""Note of a shipped kernel without a layout."""
+QUERIED = "queried, not launched: it was handed over without its parameter block"
+"""Note of a shipped kernel whose layout is not known, or that was only to be queried."""
 
 
 class ModuleRefusedError(ThorprobeError):
