@@ -108,6 +108,7 @@ def opener(ladder, peers=None):
 
     @contextmanager
     def opened(options, _device, _progress):
+        asked = (TorchTopk(),) if "torch" in options.peers else ()
         rate = CopyRate(how="torch.neg", bytes=2**30, us=268.4, gb_per_s=4000.0)
         yield Bed(
             torch=torch,
@@ -119,7 +120,7 @@ def opener(ladder, peers=None):
                     Ladder(rung, ties, ladder.select, lambda _shape, rung, _ties: f"kernel/{rung}")
                     for rung, ties in options.contenders
                 ),
-                *((TorchTopk(),) if peers is None else peers),
+                *(asked if peers is None else peers),
             ),
             empty=lambda rows, cluster: 1.0 + 0.01 * cluster + 0.001 * rows,
             rates=(rate,),

@@ -88,7 +88,7 @@ def _how(answer: Answer) -> str:
     told = (
         f"Microseconds a launch: the median of {options.get('replays')} replays of a CUDA graph of "
         f"{options.get('launches')} launches (fewer of a launch so slow that a replay would take "
-        f"over 10 ms), k = {options.get('k')}, {options.get('dtype')}. Every contender gets the "
+        f"over 4 ms), k = {options.get('k')}, {options.get('dtype')}. Every contender gets the "
         "same scores, and its result was checked before it was timed: the ladder's with lowest "
         "ties index by index, all others as value multisets of valid, unique indices."
     )

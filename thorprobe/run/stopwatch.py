@@ -12,9 +12,9 @@ from thorprobe.record import Record
 from thorprobe.run.context import answer, describe
 
 _WARM_UPS = 2
-_REPLAY_US = 10_000
-_FEWEST = 4
-# A replay of 10 ms is long enough: a slow contender gets fewer launches, at least 4.
+_REPLAY_US = 4_000
+_FEWEST = 3
+# A replay of 4 ms is long enough: a slow contender gets fewer launches, at least 3.
 
 
 class NotTimedError(ThorprobeError):
