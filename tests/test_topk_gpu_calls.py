@@ -189,11 +189,10 @@ def test_the_work_goes_to_the_callers_stream(plans, rung):
     """A selection waits for what its own stream does before it, and for nothing else."""
     new, lengths = _input("normal")
     wanted = _wanted(new, lengths)
-    logits = torch.zeros_like(new)
-    for _ in range(2):  # The first call also makes the plan.
+    logits, side = torch.zeros_like(new), torch.cuda.Stream()
+    for _ in range(2):  # The first call also makes the plan, while the stream may run dry.
         logits.zero_()
         torch.cuda.synchronize()
-        side = torch.cuda.Stream()
         with torch.cuda.stream(side):
             torch.cuda._sleep(20_000_000)
             logits.copy_(new)
@@ -206,6 +205,7 @@ def test_threads_select_side_by_side(plans):
     """Four threads with streams of their own, 300 calls each of changing shapes, never mix."""
     made = [_input("normal", rows=3 + number, seed=number) for number in range(4)]
     wanted = [_wanted(*given) for given in made]
+    rungs = ("auto", *KERNEL_RUNGS)
 
     def work(number):
         stream = torch.cuda.Stream()
@@ -213,7 +213,7 @@ def test_threads_select_side_by_side(plans):
         with torch.cuda.stream(stream):
             for turn in range(300):
                 which = (number + turn) % 4
-                found = topk.select(*made[which], K, rung=(KERNEL_RUNGS + ("auto",))[turn % 7])
+                found = topk.select(*made[which], K, rung=rungs[turn % len(rungs)])
                 wrong += int(not torch.equal(found, wanted[which]))
         return wrong
 
@@ -265,7 +265,7 @@ def test_a_status_says_how_each_row_was_selected(plans, monkeypatch, choice):
 
 @pytest.mark.parametrize("rung", ["auto", *RUNGS])
 def test_no_rows_and_no_columns(plans, rung):
-    """Nothing is launched for an empty array, and places without a score are -1."""
+    """An empty array has an empty result, and places without a score are -1."""
     logits, lengths = _input()
     assert topk.select(logits[:0], lengths[:0], K, rung=rung).shape == (0, K)
     found = topk.select(logits[:, :0], lengths, K, rung=rung)
