@@ -28,10 +28,13 @@ EACH_US = {"cluster-8": 1e-5, "cluster-4": 2e-5, "cluster-2": 4e-5, "one-cta": 8
 class PlayedLadder:
     """Selects like the ladder on a device that refuses 16 CTAs; ``auto`` takes the cheapest.
 
-    ``wrong`` names a rung that swaps two places, ``dead`` one whose timing fails.
+    ``wrong`` names a rung that swaps two places, ``dead`` one whose timing fails, ``drifts`` one
+    in whose place another answers while it is timed.
     """
 
-    def __init__(self, wrong="", dead=""):
+    def __init__(self, wrong="", dead="", drifts=""):
+        self.drifts = drifts
+        self.timing = False
         self.wrong = wrong
         self.dead = dead
         self.last = None
@@ -52,6 +55,8 @@ class PlayedLadder:
             out.copy_(expected(torch, scores, k).indices)
         if rung == self.wrong:
             out[0, 0], out[0, 1] = out[0, 1].clone(), out[0, 0].clone()
+        if self.timing and rung == self.drifts:
+            taken = "torch"
         self.last = (rung, taken, rows, columns, ties)
         for log in active():
             log.calls.append(
@@ -61,8 +66,11 @@ class PlayedLadder:
     def time(self, launch, launches, replays):
         """Run once and make up a time; what is no rung is a peer that takes twice as long."""
         assert replays > 0
-        self.last = None
-        launch()
+        self.last, self.timing = None, True
+        try:
+            launch()
+        finally:
+            self.timing = False
         if self.last is None:
             return Timing(us=12.0, spread_us=0.5, launches=launches)
         rung, taken, rows, columns, ties = self.last

@@ -203,6 +203,13 @@ def test_what_fails_costs_one_line():
     assert {point.status for point in answer.results} == {Status.PASS}
 
 
+def test_a_rung_in_whose_place_another_is_captured_has_no_time():
+    """What answers in the graph must be what answered before, or it would be another's time."""
+    (_, drifted) = timed(drifts="cluster-2").summary.missing
+    assert (drifted.contender, drifted.status) == ("cluster-2", Status.ERROR)
+    assert drifted.reason.startswith("torch answered in its place when captured")
+
+
 def test_a_peer_is_not_asked_for_more_than_a_row_has():
     """torch.topk with k beyond the columns is waived; the ladder answers."""
     answer = timed(msgspec.structs.replace(SMALL, columns=(8,)))

@@ -105,6 +105,7 @@ def summarize(
         measured=f"{when}, {number:,} points",
         costs=costs,
         error=error,
+        near=judge.error(series, grid, costs, near=True),
         auto=judge.quality(series, grid, costs),
         wrong=sum(one.status is Status.ERROR for one in series),
         notes=notes,

@@ -3,7 +3,8 @@
 
 The model is that of ``thorprobe.topk.ladder``: launch + waves x (wave + batch x further batches) +
 megabyte x MB that an SM reads. It is linear in its factors, none may be negative, and an error
-counts by its part of the time: non-negative least squares on rows divided by the time.
+counts by its part of the time: non-negative least squares on rows divided by the time. A time far
+above the best of its shape says little of which kernel to take, so it counts for less.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,14 @@ from thorprobe.words.calibration import (
 FACTORS = ("launch", "wave", "batch", "megabyte")
 
 _SCORE_BYTES = 4
+_RELEVANCE = 4
+# Power of best over own time. On 4,872 times of an H200 (2026-11-30) the preferred choice took at
+# most 1.15 times the best one's time at 2,048 columns and more, without weights 2.4 times.
+_NEAR = 1.5
+# Times up to that factor of the best of their shape are those that decide.
+
+Shape = tuple[str, int, int]
+"""Partition, rows and columns."""
 
 
 class Grid(Record, frozen=True, kw_only=True):
@@ -48,6 +57,11 @@ class Point:
     def id(self) -> str:
         """Stable, readable name."""
         return f"{self.series.id}/r{self.rows}n{self.columns}"
+
+    @property
+    def shape(self) -> Shape:
+        """What the choices compete on."""
+        return self.series.partition, self.rows, self.columns
 
     def features(self) -> tuple[float, float, float, float]:
         """Return what the four factors are multiplied by."""
@@ -77,13 +91,23 @@ def fit(series: Sequence[ChoiceTimes], grid: Grid) -> dict[str, FittedCost]:
     by_choice: dict[str, list[Point]] = {}
     for point in points(series, grid):
         by_choice.setdefault(point.series.choice, []).append(point)
-    return {choice: _fitted(taken) for choice, taken in sorted(by_choice.items())}
+    best = _best(series, grid)
+    return {choice: _fitted(taken, best) for choice, taken in sorted(by_choice.items())}
 
 
-def _fitted(taken: Sequence[Point]) -> FittedCost:
+def _best(series: Sequence[ChoiceTimes], grid: Grid) -> dict[Shape, float]:
+    """Return the least time of each shape in each partition."""
+    best: dict[Shape, float] = {}
+    for point in points(series, grid):
+        best[point.shape] = min(point.us, best.get(point.shape, point.us))
+    return best
+
+
+def _fitted(taken: Sequence[Point], best: dict[Shape, float]) -> FittedCost:
     times = np.array([point.us for point in taken])
+    weights = np.array([(best[point.shape] / point.us) ** _RELEVANCE for point in taken])
     matrix = np.array([point.features() for point in taken]) / times[:, None]
-    factors = nonnegative(matrix, np.ones(len(taken)))
+    factors = nonnegative(matrix * weights[:, None], weights)
     rounded: dict[str, Any] = {
         name: float(f"{factor:.3g}") for name, factor in zip(FACTORS, factors, strict=True)
     }
@@ -93,13 +117,17 @@ def _fitted(taken: Sequence[Point]) -> FittedCost:
 
 
 def error(
-    series: Sequence[ChoiceTimes], grid: Grid, costs: dict[str, FittedCost]
+    series: Sequence[ChoiceTimes], grid: Grid, costs: dict[str, FittedCost], *, near: bool = False
 ) -> FitError | None:
-    """Return how far the costs are from the times, None where there is no time."""
+    """Return how far the costs are from the times, None where there is no time.
+
+    ``near`` leaves out times of more than 1.5 times the best of their shape.
+    """
+    best = _best(series, grid)
     found = [
         (abs(point.predicted(costs[point.series.choice]) - point.us) / point.us, point.id)
         for point in points(series, grid)
-        if point.series.choice in costs
+        if point.series.choice in costs and (not near or point.us <= _NEAR * best[point.shape])
     ]
     if not found:
         return None
@@ -149,9 +177,11 @@ def finding(found: CalibrationSummary) -> str:
     if found.error is None:
         return "nothing was timed, so that no cost is known"
     bad = f"WRONG or refused launches in {found.wrong} series; " if found.wrong else ""
+    off = found.near or found.error
     fitted = (
-        f"costs of {len(found.costs)} choices fitted to {found.error.points:,} times, off by "
-        f"{found.error.median:.1%} in the median and {found.error.percentile_90:.1%} in 9 of 10"
+        f"costs of {len(found.costs)} choices fitted to {found.error.points:,} times; near the "
+        f"best of a shape they are off by {off.median:.1%} in the median and "
+        f"{off.percentile_90:.1%} in 9 of 10"
     )
     worst = max(found.auto, key=lambda one: one.worst)
     middle = max(one.median for one in found.auto)

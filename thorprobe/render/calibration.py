@@ -53,16 +53,7 @@ def _sections(answer: Answer) -> Iterator[Section]:
         "every result was held against a stable sort, index by index, before it was timed."
     )
     yield Section(heading="What was timed", paragraphs=(told,))
-    if found.error:
-        yield Section(
-            heading="Error of the fit",
-            pairs=(
-                ("Times", f"{found.error.points:,}"),
-                ("Median", f"{found.error.median:.1%}"),
-                ("90th percentile", f"{found.error.percentile_90:.1%}"),
-                ("Worst", f"{found.error.worst:.0%} at {found.error.worst_at}"),
-            ),
-        )
+    yield _errors(found)
     yield _chosen(found)
     yield _costs(found)
     refused = [one for one in answer.results if one.note]
@@ -74,6 +65,35 @@ def _sections(answer: Answer) -> Iterator[Section]:
     if found.notes:
         yield Section(heading="Notes", items=found.notes)
     yield Section(heading="costs.toml", code=costs_toml(found), language="toml")
+
+
+def _errors(found: CalibrationSummary) -> Section:
+    told = (("all", found.error), ("up to 1.5 times the best of their shape", found.near))
+    rows = [
+        (
+            which,
+            f"{error.points:,}",
+            f"{error.median:.1%}",
+            f"{error.percentile_90:.1%}",
+            f"{error.worst:.0%}",
+            error.worst_at,
+        )
+        for which, error in told
+        if error is not None
+    ]
+    return Section(
+        heading="Error of the fit",
+        paragraphs=("A time counts for less the farther it is above the best of its shape.",),
+        table=Table(
+            title="error",
+            columns=(
+                Column(("times",), numeric=False),
+                *(Column((name,)) for name in ("number", "median", "9 of 10", "worst")),
+                Column(("worst at",), numeric=False),
+            ),
+            rows=tuple(tuple((cell,) for cell in row) for row in rows),
+        ),
+    )
 
 
 def _chosen(found: CalibrationSummary) -> Section:

@@ -58,7 +58,7 @@ def open_bed(
     """
     torch, ordinal = gpu(device)
     from thorprobe.run.compile import hashes
-    from thorprobe.run.floor import EmptyLaunches, copy_rates, usable
+    from thorprobe.run.floor import EmptyLaunches, copy_rates
     from thorprobe.run.stopwatch import Stopwatch
     from thorprobe.topk import kernel, select
 
@@ -81,7 +81,7 @@ def open_bed(
             ),
             empty=EmptyLaunches(torch, where, kernel.target(ordinal), stream, watch),
             rates=rates,
-            rate=usable(rates, options.partition),
+            rate=max(rates, key=lambda rate: rate.gb_per_s),
             upstream=found.upstream,
             notes=tuple(found.notes),
             inputs=hashes(("select", "trivial")) | found.inputs,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from thorprobe.errors import ThorprobeError
 from thorprobe.plan.bench import AUTO, BenchShape
 from thorprobe.run.bench_check import Expected
-from thorprobe.topk.log import record
+from thorprobe.topk.log import Call, record
 
 
 class NotTakenError(ThorprobeError):
@@ -70,7 +70,10 @@ class Ladder:
     choice: Callable[[BenchShape, str, str], str]
 
     def prepare(self, data: Data) -> Prepared:
-        """Run once and see which rung answers: another than the one named is a refusal."""
+        """Run once and see which rung answers: another than the one named is a refusal.
+
+        Later launches, captured ones among them, must be answered by the same rung.
+        """
         from thorprobe.topk import workspace_bytes
 
         shape, torch = data.shape, data.torch
@@ -79,26 +82,32 @@ class Ladder:
         size = workspace_bytes(shape.rows, shape.k)
         workspace = torch.empty(size, dtype=torch.uint8, device=where)
 
-        def launch() -> None:
-            self.select(
-                data.scores,
-                data.lengths,
-                shape.k,
-                out=out,
-                workspace=workspace,
-                rung=self.name,
-                ties=self.ties,
-            )
+        def call() -> Call:
+            with record() as log:
+                self.select(
+                    data.scores,
+                    data.lengths,
+                    shape.k,
+                    out=out,
+                    workspace=workspace,
+                    rung=self.name,
+                    ties=self.ties,
+                )
+            return log.calls[-1]
 
-        with record() as log:
-            launch()
-        call = log.calls[-1]
-        if self.name not in (AUTO, call.rung):
-            reasons = [fall.reason for fall in call.falls if fall.rung == self.name]
+        first = call()
+        if self.name not in (AUTO, first.rung):
+            reasons = [fall.reason for fall in first.falls if fall.rung == self.name]
             raise NotTakenError(reasons[-1] if reasons else "no kernel of it takes this shape")
-        return Prepared(
-            launch, lambda: out, rung=call.rung, choice=self.choice(shape, self.name, self.ties)
-        )
+
+        def launch() -> None:
+            taken = call()
+            if taken.rung != first.rung:
+                reason = "; ".join(fall.reason for fall in taken.falls)
+                raise ThorprobeError(f"{taken.rung} answered in its place when captured: {reason}")
+
+        choice = self.choice(shape, self.name, self.ties)
+        return Prepared(launch, lambda: out, rung=first.rung, choice=choice)
 
 
 @dataclass(frozen=True)

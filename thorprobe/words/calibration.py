@@ -71,7 +71,8 @@ class AutoQuality(Record, frozen=True, kw_only=True):
 class CalibrationSummary(Record, frozen=True, kw_only=True):
     """What a calibration came to; ``rows`` are those of every series, in order.
 
-    ``measured`` is the line of costs.toml that says when and with which driver.
+    ``error`` is over all times, ``near`` over those up to 1.5 times the best of their shape, which
+    decide. ``measured`` is the line of costs.toml that says when and with which driver.
     """
 
     finding: str
@@ -84,6 +85,7 @@ class CalibrationSummary(Record, frozen=True, kw_only=True):
     measured: str
     costs: dict[str, FittedCost]
     error: FitError | None
+    near: FitError | None = None
     auto: tuple[AutoQuality, ...]
     wrong: int = 0
     notes: tuple[str, ...] = ()
