@@ -11,7 +11,7 @@ import pytest
 from thorprobe import audit as auditing
 from thorprobe.errors import UsageError
 from thorprobe.judge.audit import Contender, audit
-from thorprobe.judge.cost import costs
+from thorprobe.judge.audit_finding import labels_text
 from thorprobe.plan import gate as gates
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.record import DriverCall, Origin, Verdict
@@ -22,7 +22,11 @@ STORES = {
     "full": "h200-full-arms",
     "sms8": "h200-sms8-arms-as-11.0",
     "sms24": "h200-sms24-arms-as-11.0",
+    "shipped-full": "h200-full-shipped-arms",
+    "shipped-sms8": "h200-sms8-shipped-arms-as-11.0",
+    "shipped-sms24": "h200-sms24-shipped-arms-as-11.0",
 }
+SHIPPED = ("shipped-sms8", "shipped-sms24")
 PARTITIONS = ("sms8", "sms24")
 EIGHT = "largest-cluster-8"
 NONE_WRONG = [[], [], [], []]
@@ -67,6 +71,10 @@ def summary(names, wanted=gates.DEFAULT, sources=None):
         ("gb10", "e126687a9a", [[(1, 32)], [], [], []]),
         *(("gb10", gate, NONE_WRONG) for gate in gates.DEFAULT[1:]),
         *(("full", gate, NONE_WRONG) for gate in gates.DEFAULT),
+        *(("shipped-full", gate, NONE_WRONG) for gate in gates.DEFAULT),
+        *((part, "0.33.0", [[(1, 4)], [], [], []]) for part in SHIPPED),
+        *((part, "pr-56102", [[], [(5, 64)], [], []]) for part in SHIPPED),
+        *((part, "step-down", NONE_WRONG) for part in SHIPPED),
         *((part, "e126687a9a", [[(1, 4)], [], [], []]) for part in PARTITIONS),
         *((part, "0.29.0", [[(1, 4)], [(33, 64)], [], []]) for part in PARTITIONS),
         *((part, "0.33.0", [[(1, 4)], [], [], []]) for part in PARTITIONS),
@@ -240,12 +248,52 @@ def test_what_a_fix_throws_away_of_thorprobes_kernel(part):
 
 
 def test_times_of_a_shipped_kernel_are_not_called_thorprobes():
-    """A store of a shipped kernel has that kernel's label at its times."""
-    found = party("sms24")
-    subject = msgspec.structs.replace(found.subject, kernel="cooperative_topk@0123456789ab")
-    result, _ = judged("sms24", "pr-56084")
-    told = {cost.kernel for cost in costs(subject, found.document, [result], [])}
-    assert told == {"shipped cooperative_topk@0123456789ab"}
+    """A store of a shipped kernel has that kernel's label at its times, and the least k of it."""
+    told = {(cost.kernel, cost.k) for part in SHIPPED for cost in summary([part]).costs}
+    assert ("shipped cooperative_topk<512>@4fea76bea9df", 512) in told
+    assert not [kernel for kernel, _ in told if "thorprobe" in kernel]
+    assert {k for _, k in told} == {512}
+
+
+@pytest.mark.parametrize("part", SHIPPED)
+def test_a_shipped_kernels_own_times_are_preferred(part):
+    """Its arms' times are the store's; of the older recording only what had no cluster is kept."""
+    times = {
+        (o.spec.workload.rows, o.spec.cluster_size): o.observed.time_us
+        for o in party(part).document.results
+        if o.observed.time_us and o.spec.workload.k == 512 and o.spec.cluster_attribute
+    }
+    told = summary([part, *PARTITIONS]).costs
+    found = {cost.rows: cost for cost in told if "shipped" in cost.kernel}
+    assert list(found) == [1, 4, 5, 8, 9, 33, 34, 64]
+    for rows, cost in found.items():
+        assert cost.arm_us == times[rows, cost.cluster]
+        assert cost.best_us == times[rows, cost.best_cluster]
+        assert (cost.other_us is None) == (cost.other_source == "")
+        assert cost.gates == (() if rows <= 4 else ("pr-56084", "pr-56102"))
+    torch = {rows: cost.other_us for rows, cost in found.items() if cost.other_us}
+    assert (
+        torch == {"shipped-sms8": {1: 94.0, 4: 121.0}, "shipped-sms24": {4: 90.0, 8: 104.0}}[part]
+    )
+    beside = summary([part, part.removeprefix("shipped-")]).costs
+    # 32 rows are in no store of the shipped kernel.
+    assert [cost.rows for cost in beside if "vLLM" in cost.kernel] == [32]
+
+
+def test_shipped_subjects_are_told_apart():
+    """The label says that the shipped kernel was launched, and so does the finding."""
+    found = summary(["sms8", "shipped-sms8"])
+    assert [subject.label for subject in found.subjects] == [
+        "H200 sms=8 as cc 11.0 (recorded)",
+        "H200 sms=8 as cc 11.0 (shipped kernel, recorded)",
+    ]
+    assert "H200 sms=8 as cc 11.0 (shipped kernel, recorded)" in found.finding
+
+
+def test_labels_of_one_origin_share_its_brackets():
+    """Neighbours are joined, others are not."""
+    labels = ["a (predicted)", "b (predicted)", "c (recorded)", "d (predicted)"]
+    assert labels_text(labels) == "a and b (predicted), c (recorded), d (predicted)"
 
 
 def test_rows_whose_arm_is_refused_lose_nothing_to_a_gate():
@@ -269,7 +317,7 @@ def test_the_text_for_upstream_holds_what_was_found_and_the_question():
         "(shared memory over the opt-in limit, 1",
     ):
         assert words in text
-    assert "Nothing was launched on thor (predicted) and gb10 (predicted)" in text
+    assert "Nothing was launched on thor and gb10 (predicted)" in text
     assert "by the driver's own answers on H200 sms=8" in text
     assert "cudaOccupancyMaxActiveClusters" in told.code
     compile(told.code, "proposal", "exec")

@@ -36,7 +36,7 @@ def test_without_arguments_the_profiles_are_audited(main):
     """thor, h200 and gb10 answer by the model, and the first line says so."""
     ran = main("audit")
     assert ran.code == 0, ran.err
-    assert ran.out.startswith("PREDICTED, nothing was launched: thor (predicted), h200")
+    assert ran.out.startswith("PREDICTED, nothing was launched: thor, h200 and gb10 (predicted)")
     text = " ".join(ran.out.split())
     assert "0.33.0: on thor (predicted) lets rows 1-4 through" in text
     assert "keeps rows 34-64 (5-64 if the published claim largest-cluster-8 holds)" in text

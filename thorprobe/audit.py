@@ -13,12 +13,13 @@ from thorprobe.judge import audit as judge
 from thorprobe.judge import installed as judge_installed
 from thorprobe.judge.audit_finding import finding, next_action
 from thorprobe.judge.cost import costs
+from thorprobe.judge.kernel_name import natural
 from thorprobe.judge.proposal import proposal
 from thorprobe.plan import gate as gates
 from thorprobe.plan.arms import ArmsOptions
 from thorprobe.plan.gate import AuditGate
 from thorprobe.question import ArmsQuestion
-from thorprobe.record import ArmsSummary, Document, Origin, Outcome, Record
+from thorprobe.record import ArmsSummary, Document, Origin, Record
 from thorprobe.run import recorded_times
 from thorprobe.run.installed import Sources
 from thorprobe.run.model import ModelAnswerer
@@ -85,25 +86,23 @@ def of_store(path: Path) -> Party:
     measured = document.origin is Origin.MEASURED
     origin = Origin.RECORDED if measured else document.origin
     where = f" {device.partition}" if device.partition else ""
+    labels = {o.spec.kernel for o in document.results if is_shipped(o.spec.kernel)}
+    whose = "shipped kernel, " if labels else ""
     as_other = "" if capability == device.capability else " as cc {}.{}".format(*capability)
     model = device.name.removeprefix("NVIDIA ")
     subject = Subject(
         name=path.stem,
-        label=f"{model}{where}{as_other} ({origin.value})",
+        label=f"{model}{where}{as_other} ({whose}{origin.value})",
         origin=origin,
         device=device,
         capability=capability,
         source=f"store {path.name}, {document.started}",
-        kernel=", ".join(sorted({o.spec.kernel for o in document.results if _shipped(o)})),
+        kernel=", ".join(sorted(labels, key=natural)),
     )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Party(
         subject=subject, document=document, inputs={f"store {path.name}": digest}, software={}
     )
-
-
-def _shipped(outcome: Outcome) -> bool:
-    return is_shipped(outcome.spec.kernel)
 
 
 class Audited(Record, frozen=True, kw_only=True):
@@ -136,6 +135,7 @@ def audit(
     on: dict[str, dict[str, GateOnSubject]] = {}
     found_costs: list[Cost] = []
     recorded = recorded_times.load()
+    timed = {_place(party) for party in parties if party.subject.kernel}
     for party in parties:
         own = []
         for contender in contenders:
@@ -143,7 +143,9 @@ def audit(
             on.setdefault(party.subject.name, {})[contender.gate.name] = summary
             own.append(result)
         results += own
-        found_costs += costs(party.subject, party.document, own, recorded)
+        # Of a place where the shipped kernel was timed, its store has the better times.
+        known = party.subject.kernel or _place(party) not in timed
+        found_costs += costs(party.subject, party.document, own, recorded if known else ())
     subjects = tuple(party.subject for party in parties)
     shown = tuple(_shown(contender.gate) for contender in contenders)
     causes = {
@@ -171,6 +173,10 @@ def audit(
         inputs=_merged([p.inputs for p in parties]) | (sources.inputs if sources else {}),
         software=_merged([p.software for p in parties]),
     )
+
+
+def _place(party: Party) -> tuple[str, str]:
+    return party.subject.device.name, party.subject.device.partition
 
 
 def _contender(gate: AuditGate) -> judge.Contender:

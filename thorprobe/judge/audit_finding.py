@@ -57,6 +57,18 @@ def and_(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def labels_text(labels: Sequence[str]) -> str:
+    """Return labels of subjects in order; neighbours of one origin share its brackets."""
+    groups: list[tuple[str, list[str]]] = []
+    for label in labels:
+        name, _, basis = label.partition(" (")
+        if groups and groups[-1][0] == basis:
+            groups[-1][1].append(name)
+        else:
+            groups.append((basis, [name]))
+    return ", ".join(and_(names) + (f" ({basis}" if basis else "") for basis, names in groups)
+
+
 def _of_gate(on: On, gate: str, subjects: Sequence[Subject]) -> str:
     """Group the subjects by what the gate decides wrongly there."""
     groups: dict[str, list[str]] = {}
@@ -69,13 +81,13 @@ def _of_gate(on: On, gate: str, subjects: Sequence[Subject]) -> str:
             asked.setdefault(spans(of.on_device), []).append(subject.label)
         if wrong := _wrong(of):
             groups.setdefault(wrong, []).append(subject.label)
-    text = ", ".join(f"on {and_(labels)} {wrong}" for wrong, labels in groups.items())
+    text = ", ".join(f"on {labels_text(labels)} {wrong}" for wrong, labels in groups.items())
     if unestablished:
         open_ = and_(list(unestablished))
         text += f", as far as its conditions are established ({open_} are not)"
     parts = [text or "no row decided wrongly"]
     for rows, labels in asked.items():
-        parts.append(f"which way rows {rows} go on {and_(labels)} only the device says")
+        parts.append(f"which way rows {rows} go on {labels_text(labels)} only the device says")
     return ", ".join(parts)
 
 

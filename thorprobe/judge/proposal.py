@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from thorprobe.judge.audit_finding import On, and_, by_gate, causes_sentence
+from thorprobe.judge.audit_finding import On, by_gate, causes_sentence, labels_text
 from thorprobe.judge.cost import OWN_KERNEL
 from thorprobe.record import Origin
 from thorprobe.words.audit import Cost, Gate, Proposal, Refused, Subject
@@ -99,8 +99,8 @@ def _found(on: On, gates: Sequence[Gate], subjects: Sequence[Subject]) -> Iterat
         seen = [s.label for s in right if s.origin is not Origin.PREDICTED]
         told = [s.label for s in right if s.origin is Origin.PREDICTED]
         grounds = [
-            *([f"by the driver's own answers on {and_(seen)}"] if seen else []),
-            *([f"by the rule that the model goes by on {and_(told)}"] if told else []),
+            *([f"by the driver's own answers on {labels_text(seen)}"] if seen else []),
+            *([f"by the rule that the model goes by on {labels_text(told)}"] if told else []),
         ]
         yield (
             f"Asking cudaOccupancyMaxActiveClusters decides no row wrongly: {'; '.join(grounds)}."
@@ -113,15 +113,19 @@ def _times(subjects: Sequence[Subject], costs: Sequence[Cost]) -> Iterator[str]:
     if not lost:
         return
     labels = {subject.name: subject.label for subject in subjects}
-    told = [
-        f"{cost.arm_us:.1f} us at {cost.cluster} CTAs for {cost.rows} rows on "
-        f"{labels[cost.subject]} ({cost.other}: {cost.other_us:.1f} us)"
-        for cost in lost
-    ]
+    # The most rows of each arm stand for it.
+    last = {(cost.subject, cost.cluster): cost for cost in lost}
+    told: dict[str, list[str]] = {}
+    for cost in last.values():
+        other = f" ({cost.other}: {cost.other_us:.1f} us)" if cost.other_us is not None else ""
+        told.setdefault(labels[cost.subject], []).append(
+            f"{cost.rows} rows {cost.arm_us:.1f} us at {cost.cluster} CTAs{other}"
+        )
+    parts = [f"on {label} {', '.join(times)}" for label, times in told.items()]
     yield (
-        f"What the kept-out arms take ({lost[0].kernel}, {lost[0].columns:,} columns): "
-        f"{'; '.join(told)}. What persistent_topk takes there is not on record, so the loss "
-        "against it is not established."
+        f"What the kept-out arms take ({lost[0].kernel}, k {lost[0].k}, {lost[0].columns:,} "
+        f"columns): {'; '.join(parts)}. What persistent_topk takes there is not on record, so the "
+        "loss against it is not established."
     )
 
 
@@ -146,12 +150,12 @@ def _basis(subjects: Sequence[Subject]) -> Iterator[str]:
     """Say which subjects nothing was launched on, and which only stand in for another."""
     predicted = [s.label for s in subjects if s.origin is Origin.PREDICTED]
     if predicted:
-        yield f"Nothing was launched on {and_(predicted)}: these are predictions of a model."
+        yield f"Nothing was launched on {labels_text(predicted)}: these are predictions of a model."
     others = [s for s in subjects if s.capability != s.device.capability]
     if others:
         yield (
-            f"{and_([s.label for s in others])}: a partition or device that stands in, dispatched "
-            "as for the capability named; it is no measurement of another device."
+            f"{labels_text([s.label for s in others])}: a partition or device that stands in, "
+            "dispatched as for the capability named; it is no measurement of another device."
         )
 
 
@@ -163,6 +167,6 @@ def _refused(
         if causes.get(subject.name):
             told.setdefault(causes_sentence(causes[subject.name]), []).append(subject.label)
     if told:
-        parts = [f"on {and_(labels)} {text}" for text, labels in told.items()]
+        parts = [f"on {labels_text(labels)} {text}" for text, labels in told.items()]
         apart = ". Each cause has its own code, and a fix for one says nothing of the other"
         yield f"Why: {'. '.join(parts)}{apart if len(told) > 1 else ''}."

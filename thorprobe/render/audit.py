@@ -7,9 +7,10 @@ Gates that decide a subject alike share their rows.
 from collections.abc import Iterator, Sequence
 
 from thorprobe.evidence import Kind
-from thorprobe.judge.audit_finding import and_, causes_sentence
+from thorprobe.judge.audit_finding import causes_sentence, labels_text
 from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.judge.cost import OWN_KERNEL
+from thorprobe.judge.kernel_name import image, kernels_text
 from thorprobe.judge.ranges import span, spans
 from thorprobe.record import GateSummary, Origin
 from thorprobe.render.audit_installed import installed_sections
@@ -32,20 +33,25 @@ from thorprobe.words.shipped import is_shipped
 
 NONE = "-"
 UNSURE = "open*"
+DITTO = '"'
+"""In the first column: the same as in the row above."""
 
 OWN = (
-    "Launches without another label are those of thorprobe's own kernel with upstream's grid, "
-    "cluster, threads and bytes: launch or refusal carries over to upstream's kernel, results and "
-    "times do not. That vLLM 0.33.0's own kernels at 2, 4 and 8 CTAs launch and are right in 8, 16 "
-    "and 24 SMs of an H200 was recorded once, 2026-11-30, for its sm_90a code. Whether a build "
-    "holds code for a device at all is another question"
+    "Predictions, and launches that are not marked as a shipped kernel's, are of thorprobe's own "
+    "kernel with upstream's grid, cluster, threads and bytes: launch or refusal carries over to "
+    "upstream's kernel, results and times do not"
 )
+SHIPPED = (
+    "Launches marked as a shipped kernel's are that kernel's own: launch, refusal and results. A "
+    "gate of another version is held against them where cluster, threads and bytes are the same, "
+    "and the results are none of that version's kernel"
+)
+BUILD = "Whether a build holds code for a device at all is another question: `thorprobe inspect`"
 _COST = (
     "What vLLM falls back to is persistent_topk, and no time of it in a partition is on record: "
-    "what a shut gate costs against it is not established. Beside each arm stands what ran without "
-    "a cluster in the same recording, which bounds nothing: torch.topk for upstream's kernel, "
-    "thorprobe's stand-in of one CTA a row in its own stores. Times of one kernel say nothing of "
-    "another's"
+    "what a shut gate costs against it is not established. Beside an arm stands what ran without "
+    "a cluster at the same rows, where something did, which bounds nothing. Times of one kernel "
+    "say nothing of another's"
 )
 _MEANINGS = {
     "accepts": "rows let through to an arm that cannot launch (false accepts)",
@@ -56,8 +62,8 @@ _MEANINGS = {
     "claimed": "the same with the subject's published claim added to the layout",
     "clu": "CTAs a cluster of the launch behind the gate; 16>8: the gate steps down to 8",
     "bytes": "dynamic shared memory a CTA of that launch asks for",
-    "checked": "results of the kernel launched that are right / compared: thorprobe's own, unless "
-    "the subject names a shipped one",
+    "checked": "results of the kernel launched that are right / compared, every k of the store: "
+    "thorprobe's own, unless the subject is marked as a shipped kernel's",
     UNSURE: "open as far as the conditions are known that are established of this version",
 }
 
@@ -73,12 +79,20 @@ def sheet(answer: Audit) -> Sheet:
         sections=tuple(_sections(answer)),
         legend=tuple(_legend(answer)),
         closing=f"{counted(len(summary.gates), 'gate')} on "
-        f"{counted(len(summary.subjects), 'subject')}. {OWN}",
+        f"{counted(len(summary.subjects), 'subject')}. {'. '.join(_basis(summary.subjects))}",
     )
 
 
+def _basis(subjects: Sequence[Subject]) -> Iterator[str]:
+    if any(not subject.kernel for subject in subjects):
+        yield OWN
+    if any(subject.kernel for subject in subjects):
+        yield SHIPPED
+    yield BUILD
+
+
 def _who(subjects: Sequence[Subject]) -> str:
-    labels = and_([plain(subject.label) for subject in subjects])
+    labels = plain(labels_text([subject.label for subject in subjects]))
     predicted = [s for s in subjects if s.origin is Origin.PREDICTED]
     if len(predicted) == len(subjects):
         return f"PREDICTED, nothing was launched: {labels}"
@@ -126,7 +140,9 @@ def _subjects(summary: AuditSummary) -> Iterator[tuple[str, str]]:
         device = subject.device
         parts = [f"{device.name}, {device.available_sms} SMs", subject.source]
         if subject.kernel:
-            parts.append(f"launched was the shipped kernel {subject.kernel}")
+            labels = subject.kernel.split(", ")
+            digits = " and ".join(dict.fromkeys(map(image, labels)))
+            parts.append(f"launched were {kernels_text(labels)} of image {digits}")
         if device.basis:
             parts.append(f"rests on {device.basis}")
         parts += [f"claim {c.id}: {c.statement} (source: {c.source})" for c in device.claims]
@@ -154,8 +170,12 @@ def _overview(summary: AuditSummary) -> Table:
             )
             told.setdefault(cells, []).append(gate.name)
         rows += [
-            ((subject.label,), (", ".join(names),), *((cell,) for cell in cells))
-            for cells, names in told.items()
+            (
+                (DITTO if number else subject.label,),
+                (", ".join(names),),
+                *((cell,) for cell in cells),
+            )
+            for number, (cells, names) in enumerate(told.items())
         ]
     return Table(title="", columns=tuple(columns), rows=tuple(rows))
 
@@ -190,7 +210,7 @@ def _ranges(results: Sequence[AuditResult], subject: Subject) -> Table:
         cells = tuple(_cells(part, claims, len(headings) - 1) for part in result.ranges)
         told.setdefault(cells, []).append(result.gate)
     rows = [
-        ((", ".join(names) if number == 0 else '"',), *((word,) for word in cells))
+        ((DITTO if number else ", ".join(names),), *((word,) for word in cells))
         for parts, names in told.items()
         for number, cells in enumerate(parts)
     ]
@@ -217,40 +237,52 @@ def _cells(part: GateRange, claims: Sequence[str], count: int) -> tuple[str, ...
 
 
 def _costs(summary: AuditSummary) -> Table:
-    headings = ("subject", "kernel", "rows", "lost by", "clu", "us", "best us", "without us", "x")
-    labels = {subject.name: subject.label for subject in summary.subjects}
-    rows = tuple(
-        (
-            (labels[cost.subject],),
-            (_whose(cost),),
-            (str(cost.rows),),
-            (", ".join(cost.gates) or "no step down",),
-            (str(cost.cluster),),
-            (f"{cost.arm_us:.1f}",),
-            (f"{cost.best_us:.1f} (clu {cost.best_cluster})",),
-            (f"{cost.other_us:.1f}",),
-            (f"{cost.other_us / cost.arm_us:.1f}",),
-        )
-        for cost in summary.costs
-    )
+    kinds = len({_whose(cost) for cost in summary.costs}) > 1
+    headings = ["subject", *(["kernel"] if kinds else []), "rows", "lost by", "clu", "us"]
+    headings += ["best us", "without us", "x"]
     words = ("subject", "kernel", "lost by", "best us")
     columns = tuple(Column((text,), numeric=text not in words) for text in headings)
-    return Table(title="", columns=columns, rows=rows)
+    labels = {subject.name: subject.label for subject in summary.subjects}
+    rows = []
+    for before, cost in zip((None, *summary.costs), summary.costs, strict=False):
+        same = before is not None and before.subject == cost.subject
+        label = DITTO if same else labels[cost.subject]
+        whose = [_whose(cost)] if kinds else []
+        rows.append(tuple((word,) for word in (label, *whose, *_cost(cost))))
+    return Table(title="", columns=columns, rows=tuple(rows))
+
+
+def _cost(cost: Cost) -> Iterator[str]:
+    yield str(cost.rows)
+    yield ", ".join(cost.gates) or "no step down"
+    yield str(cost.cluster)
+    yield f"{cost.arm_us:.1f}"
+    yield f"{cost.best_us:.1f} (clu {cost.best_cluster})"
+    yield NONE if cost.other_us is None else f"{cost.other_us:.1f}"
+    yield NONE if cost.other_us is None else f"{cost.other_us / cost.arm_us:.1f}"
 
 
 def _whose(cost: Cost) -> str:
     if cost.kernel == OWN_KERNEL:
         return "thorprobe's"
-    return "shipped" if is_shipped(cost.kernel) else "upstream's"
+    # The same kernel, in an older recording that timed it another way.
+    return "shipped" if is_shipped(cost.kernel) else "shipped, loop"
 
 
 def _sources(costs: Sequence[Cost]) -> Iterator[tuple[str, str]]:
+    """Say whose times they are, and where they and those without a cluster come from."""
     told: dict[tuple[str, str], dict[str, None]] = {}
+    others: dict[tuple[str, str], None] = {}
     for cost in costs:
-        what = f"{cost.kernel} at {cost.columns:,} columns; without a cluster: {cost.other}"
+        k = f"k {cost.k}, " if cost.k else ""
+        what = f"{cost.kernel}, {k}{cost.columns:,} columns"
         told.setdefault((_whose(cost), what), {})[cost.source] = None
+        if cost.other_us is not None:
+            others[cost.other, cost.other_source or cost.source] = None
     for (whose, what), sources in sorted(told.items()):
         yield whose, f"{what}; {'; '.join(sources)}"
+    for other, source in sorted(others):
+        yield "without us", f"{other}; {source}"
 
 
 def _legend(answer: Audit) -> Iterator[tuple[str, str]]:
@@ -298,7 +330,7 @@ _FINDINGS = {
 _COSTS = {
     "us": "microseconds a launch at the arm's own cluster size",
     "best us": "the same at the fastest size on record",
-    "without us": "what ran without a cluster, beside it; not what vLLM falls back to",
+    "without us": "what ran without a cluster at these rows; not what vLLM falls back to",
     "x": "without us over us",
     "no step down": "the arm's own size is refused, and no gate but one that steps down takes the "
     "size shown",

@@ -129,12 +129,19 @@ def render_json(evidence: Any) -> str:
 def render_text(sheet: Sheet, width: int = text.WIDTH) -> str:
     """Return the sheet as uncoloured text of ``width`` columns, no trailing spaces."""
     stream = StringIO()
-    show(sheet, text.plain_console(stream, width))
+    _print(sheet, text.plain_console(stream, width))
     return text.trimmed(stream)
 
 
 def show(sheet: Sheet, console: Any) -> None:
-    """Print the sheet on a console, wrapped to its width."""
+    """Print the sheet on a console, wrapped to its width; no trailing spaces into a file."""
+    if console.is_terminal:
+        _print(sheet, console)
+    else:
+        console.file.write(render_text(sheet, console.width))
+
+
+def _print(sheet: Sheet, console: Any) -> None:
     from rich.text import Text
 
     console.print(Text(plain(sheet.device), style="bold"))

@@ -25,10 +25,11 @@ class PartitionTime(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RecordedTimes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Times of one kernel on one device; ``other`` names what ran without a cluster."""
+    """Times of one kernel at one k on one device; ``other`` names what ran without a cluster."""
 
     device: Text
     kernel: Text
+    k: int
     date: Text
     source: Text
     other: Text

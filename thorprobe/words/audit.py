@@ -120,13 +120,15 @@ class Cost(Record, frozen=True, kw_only=True):
 
     ``kernel`` says whose times they are, ``origin`` and ``source`` how they are known. ``arm_us``
     is the time at ``cluster``, ``best_us`` at the fastest size on record, ``other_us`` of
-    ``other``, which runs without a cluster and is not what vLLM falls back to. ``gates`` keep these
-    rows out; it is empty for rows whose own arm is refused and that a step down would serve.
+    ``other``, which runs without a cluster and is not what vLLM falls back to; None where nothing
+    of the kind was timed at these rows. ``gates`` keep these rows out; it is empty for rows whose
+    own arm is refused and that a step down would serve. ``k`` is 0 where it is not on record.
     """
 
     subject: str
     rows: int
     columns: int
+    k: int = 0
     cluster: int
     gates: tuple[str, ...]
     kernel: str
@@ -135,8 +137,9 @@ class Cost(Record, frozen=True, kw_only=True):
     arm_us: float
     best_cluster: int
     best_us: float
-    other: str
-    other_us: float
+    other: str = ""
+    other_us: float | None = None
+    other_source: str = ""
 
 
 class Proposal(Record, frozen=True, kw_only=True):
