@@ -23,13 +23,15 @@ from thorprobe.plan.claim import (
     register,
 )
 from thorprobe.plan.sweep import SweepOptions, plan
-from thorprobe.record import Check, Origin, Outcome, Status
+from thorprobe.record import Check, Origin, Outcome, Status, Verdict
 from thorprobe.render.claim_remarks import remarks
+from thorprobe.render.claims import sheet
 from thorprobe.render.markdown import render
+from thorprobe.render.sheet import render_text as render_sheet
 from thorprobe.render.text import render as render_text
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.store import read
-from thorprobe.words.claims import Standing
+from thorprobe.words.claims import Claims, Standing
 
 SAMPLES = runpy.run_path(str(Path(__file__).parent / "samples.py"))["SAMPLES"]
 REPORTS = Path(__file__).parents[1] / "reports"
@@ -318,6 +320,36 @@ def test_the_page_of_a_run_says_what_it_means_for_the_claims():
     assert "Published claims confirmed" in render(THOR)
     assert remarks(H200) == []
     assert remarks(of_recording(read(REPORTS / "thor-predicted.jsonl"))) == []
+
+
+def test_a_run_of_shipped_kernels_counts_where_it_says_something_of_the_cluster():
+    """What launches or is refused for its size counts; what its memory refuses says nothing."""
+    shipped = of_recording(read(REPORTS / "h200-full-shipped.jsonl"))
+    assert stand(shipped, "portable-8").standing is CONFIRMED
+    assert stand(shipped, "opt-in-above-8").standing is CONFIRMED
+    largest = stand(shipped, "largest-16")
+    assert (largest.standing, "16 CTAs launch" in largest.reason) == (OPEN, True)
+    refused = tuple(
+        msgspec.structs.replace(o, verdict=Verdict.REFUSED, cause="smem-over-optin")
+        for o in shipped.results
+    )
+    without = msgspec.structs.replace(shipped, results=refused)
+    assert stand(without, "portable-8").standing is OPEN
+
+
+def test_what_all_runs_share_is_said_once():
+    """Claims about other devices are listed once for several runs of one device."""
+    held = hearing.hold([REPORTS / "h200-full.jsonl", REPORTS / "h200-full-shipped.jsonl"])
+    labels = [subject.label for subject in held.summary.subjects]
+    assert labels[1] == "NVIDIA H200, h200-full-shipped.jsonl (shipped kernels, recorded)"
+    answer = Claims(
+        command="claims",
+        started="2026-11-30T08:00:00Z",
+        origin=held.origin,
+        results=held.results,
+        summary=held.summary,
+    )
+    assert render_sheet(sheet(answer)).count("About other devices") == 1
 
 
 def test_runs_are_held_against_the_whole_register(tmp_path):

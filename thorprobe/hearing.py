@@ -8,6 +8,7 @@ from pathlib import Path
 from thorprobe.errors import UsageError
 from thorprobe.inquiry import of_recording
 from thorprobe.judge.claim import IN_A_PART, weigh
+from thorprobe.judge.kernel_name import shipped_only
 from thorprobe.plan.claim import ClaimStatus, PublishedClaim, register
 from thorprobe.record import Document, Origin, Record
 from thorprobe.run.store import read
@@ -80,9 +81,10 @@ def _subject(path: Path, document: Document) -> ClaimSubject:
     measured = document.origin is Origin.MEASURED
     origin = Origin.RECORDED if measured else document.origin
     where = f" {device.partition}" if device.partition else ""
+    whose = "shipped kernels, " if shipped_only(document.results) else ""
     return ClaimSubject(
         name=path.stem,
-        label=f"{device.name}{where}, {path.name} ({origin.value})",
+        label=f"{device.name}{where}, {path.name} ({whose}{origin.value})",
         origin=origin,
     )
 

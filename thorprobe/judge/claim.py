@@ -23,6 +23,8 @@ from thorprobe.words.claims import ClaimResult, Standing
 
 TOO_LARGE = catalogue_cause("larger-than-any-gpc").key
 
+_OF_CLUSTER = (TOO_LARGE, catalogue_cause("non-portable-not-enabled").key)
+
 IN_A_PART = "measured in a part"
 """How a reason starts that a partition or MIG slice is not the whole device."""
 
@@ -197,9 +199,16 @@ def _asked(said: Predicate, document: Document) -> list[Outcome]:
 
 
 def _cluster_alone(document: Document) -> list[Outcome]:
-    """Return the launches of the trivial kernel with the least shared memory."""
-    own = [o for o in document.results if o.spec.kernel == "trivial" and not o.spec.spin_cycles]
-    least = min((o.spec.dynamic_smem for o in own), default=0)
+    """Return the launches of the trivial kernel with the least shared memory.
+
+    Where it was not asked, what other kernels say of the cluster: those that launch, and those
+    refused for the cluster itself.
+    """
+    asked = [o for o in document.results if not o.spec.spin_cycles and not o.assumes]
+    own = [o for o in asked if o.spec.kernel == "trivial"]
+    if not own:
+        return [o for o in asked if settled(o) is Verdict.LAUNCHES or o.cause in _OF_CLUSTER]
+    least = min(o.spec.dynamic_smem for o in own)
     return [o for o in own if o.spec.dynamic_smem == least]
 
 

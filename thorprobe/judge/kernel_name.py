@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from thorprobe.record import Outcome
 from thorprobe.words.shipped import is_shipped
 
 MOST_NAMES = 6
@@ -26,6 +27,12 @@ def bare(label: str) -> str:
 def image(label: str) -> str:
     """Return the digits of an image's SHA-256 in the label of a shipped kernel, '' for another."""
     return label.rpartition("@")[2] if is_shipped(label) else ""
+
+
+def shipped_only(results: Iterable[Outcome]) -> bool:
+    """Say whether every cluster that was asked about is a shipped kernel's."""
+    asked = [o for o in results if o.spec.cluster_attribute]
+    return bool(asked) and all(is_shipped(o.spec.kernel) for o in asked)
 
 
 def told(labels: Iterable[str]) -> dict[str, str]:

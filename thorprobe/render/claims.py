@@ -8,6 +8,8 @@ from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
 from thorprobe.words.claims import ClaimLine, ClaimResult, Claims
 
+_OTHERS = "About other devices"
+
 _STATUSES = {
     "documented": "by the vendor",
     "reported": "by someone who shows what they saw",
@@ -35,15 +37,25 @@ def sheet(answer: Claims) -> Sheet:
 
 def _sections(answer: Claims) -> Iterator[Section]:
     lines = {line.id: line for line in answer.summary.register}
+    others = {
+        subject.name: ", ".join(
+            r.claim for r in answer.results if r.subject == subject.name and not r.about
+        )
+        for subject in answer.summary.subjects
+    }
+    # Runs of one device differ in nothing here: it is said once.
+    shared = next(iter(others.values())) if len(set(others.values())) == 1 else ""
     for subject in answer.summary.subjects:
         own = [r for r in answer.results if r.subject == subject.name and r.about]
-        others = [r.claim for r in answer.results if r.subject == subject.name and not r.about]
+        elsewhere = "" if shared else others[subject.name]
         yield Section(
             heading=subject.label,
             paragraphs=() if own else ("No claim is about this device",),
             table=_weighed(own, lines) if own else None,
-            pairs=(("About other devices", ", ".join(others)),) if others else (),
+            pairs=((_OTHERS, elsewhere),) if elsewhere else (),
         )
+    if shared:
+        yield Section(heading=_OTHERS, paragraphs=(shared,))
     yield Section(heading="Register", pairs=tuple((n, _line(c)) for n, c in lines.items()))
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from thorprobe.judge.kernel_name import shipped_only
 from thorprobe.record import ArmsSummary, Device, Document, Origin, Status
 from thorprobe.render import arms, claim_remarks, shipped, sweep
 from thorprobe.render.escape import plain
@@ -134,7 +135,7 @@ def _device(device: Device) -> str:
 
 
 def _of_shipped(document: Document) -> str:
-    return " of shipped kernels" if shipped.only(document.results) else ""
+    return " of shipped kernels" if shipped_only(document.results) else ""
 
 
 def _rests_on(document: Document) -> list[tuple[str, str]]:

@@ -40,12 +40,6 @@ class Row:
         return self.by_opt_in[max(self.by_opt_in)]
 
 
-def only(results: Iterable[Outcome]) -> bool:
-    """Say whether every cluster that was asked about is a shipped kernel's."""
-    asked = [o for o in results if o.spec.cluster_attribute]
-    return bool(asked) and all(is_shipped(o.spec.kernel) for o in asked)
-
-
 def kernels(document: Document) -> str:
     """Say which shipped kernels were asked about, of which image and how; '' for none."""
     labels = sorted({o.spec.kernel for o in document.results if is_shipped(o.spec.kernel)})

@@ -4,6 +4,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from thorprobe.judge.kernel_name import shipped_only
 from thorprobe.judge.ranges import ranges
 from thorprobe.record import (
     Document,
@@ -129,7 +130,7 @@ def gpc_map(document: Document, summary: SweepSummary) -> str:
         counts = [f"{found.admissible} admissible by the layout"]
         counts += [f"{u.admissible} with {plain(u.claim.id)}" for u in summary.under_claims]
         parts.append(", ".join(counts))
-    if not parts and shipped.only(document.results):
+    if not parts and shipped_only(document.results):
         return "not solved: that takes all sizes from 1 to 16, a sweep of thorprobe's own kernels"
     return "; ".join(parts) or "unknown"
 
