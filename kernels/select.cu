@@ -65,8 +65,9 @@ constexpr u32 BINS = 2048, BIN_BITS = 11, BINS_EACH = BINS / THREADS;
 constexpr u32 LOG_SEGMENT = BIN_BITS - LOG_WARPS;  // a warp scans a segment of bins
 constexpr u32 COARSE = 32;          // bins of the bound, in groups of as many
 constexpr u32 BOUND_SHIFT = 17;     // 64 bins a binade, 16 binades below the maximum
-// Shifts of short rows, tried in turn: 256 bins a binade, 8 binades below the maximum; 32 and 64.
-constexpr u32 FINE_SHIFT = 15, WIDE_SHIFT = 18;
+// Shifts of short rows, tried in turn: 256 bins a binade, 8 binades below the maximum; 32 and 64;
+// 4 bins a binade, all of them: where the cut lies among negative scores.
+constexpr u32 FINE_SHIFT = 15, WIDE_SHIFT = 18, WHOLE_SHIFT = 21;
 constexpr u32 CROWDED = 256;        // candidates in the last bin that are still ranked pair by pair
 constexpr u32 MAX_CLUSTER = 16;
 constexpr u32 NAN_KEY = 0xffffffffu, LOWEST_KEY = 0x007fffffu;  // the latter of -inf
@@ -707,7 +708,7 @@ __device__ __forceinline__ void select_short(const Task& task) {
 #pragma unroll
   for (u32 i = 0; i < LOADS * VEC; ++i) key[i] = order_key(batch.score[i]);
   auto attempt = [&](u32 shift) {
-    const u32 reach = BINS << shift;
+    const u32 reach = shift == WHOLE_SHIFT ? ~0u - LOWEST_KEY : BINS << shift;
     const u32 floor = most < reach + LOWEST_KEY ? LOWEST_KEY + 1 : most - reach + 1;
     auto bin_of = [&](u32 key) { return (most - key) >> shift; };
 #pragma unroll
@@ -732,10 +733,17 @@ __device__ __forceinline__ void select_short(const Task& task) {
   };
   u32 path = 2;
   if (UNLIKELY(task.flags & NAN_LAST && most == NAN_KEY) || UNLIKELY(!attempt(FINE_SHIFT))) {
-    __syncthreads();
-    clear(bins, s);
-    __syncthreads();
-    if (most == NAN_KEY || !attempt(WIDE_SHIFT)) {
+    u32 shift = most == NAN_KEY ? WHOLE_SHIFT : FINE_SHIFT;
+    bool done = false;
+#pragma unroll 1
+    while (!done && shift != WHOLE_SHIFT) {
+      shift = shift == FINE_SHIFT ? WIDE_SHIFT : WHOLE_SHIFT;
+      __syncthreads();
+      clear(bins, s);
+      __syncthreads();
+      done = attempt(shift);
+    }
+    if (!done) {
       __syncthreads();
       exact(slice, length, wanted, task.flags, bins, sorted + task.room, task.chosen(), s);
       path = 4;

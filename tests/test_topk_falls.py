@@ -119,14 +119,40 @@ def test_a_refusal_is_remembered_and_counted_in_every_call(board):
 
 
 def test_another_shape_asks_again(board):
-    """A refusal is of a shape and a stream: another number of rows, k or stream tries anew."""
+    """A refusal is of a shape and a partition: another number of rows, k or partition tries anew."""
     _refuse(board, "cluster-16", 912)
     _select()
     _select(LOGITS[:2], LENGTHS[:2])
     _select(k=8)
-    board.stream = 8
+    board.partition = 1
     _select()
     assert board.names.count("long-512x4/16") == 4
+
+
+def test_another_stream_of_the_partition_shares_the_plan(board):
+    """A capture runs on a stream of its own, where the device cannot be asked: it needs no asking."""
+    _select()
+    board.stream, board.capturing = 8, True
+    call, _ = _select()
+    assert call.rung == "cluster-16"
+    assert board.launched[-1][2]["stream"] == 8
+
+
+def test_rows_of_about_the_same_length_share_a_plan(board):
+    """A row that grows with every token asks the device no more than eight times an octave."""
+    _refuse(board, "cluster-16", 912)
+    for columns in range(19_000, 19_400, 50):
+        _select(LOGITS[:, :columns], LENGTHS)
+        assert board.launched[-1][2]["columns"] == columns
+    assert board.names.count("long-512x4/16") == 1
+
+
+def test_a_shape_that_is_new_inside_a_capture_is_refused(board):
+    """Asking would end the capture, so the call says what to do before it."""
+    board.capturing = True
+    with pytest.raises(topk.ArgumentError, match="capture"):
+        _select()
+    assert board.launched == []
 
 
 def test_rungs_fall_in_a_row(board):

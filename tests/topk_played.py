@@ -29,6 +29,8 @@ class Board:
     broken: dict[str, str] = field(default_factory=dict)
     launched: list[tuple[str, tuple[int, ...], dict[str, int]]] = field(default_factory=list)
     stream: int = 7
+    partition: int = 0
+    capturing: bool = False
 
     @property
     def names(self):
@@ -65,6 +67,9 @@ def install(monkeypatch):
             self.words |= {"columns": columns, "column_stride": column_stride, "flags": flags}
             self.words |= {"k": k}
 
+        def aim(self, stream, columns):
+            self.words |= {"stream": stream, "columns": columns}
+
         def slots(self):
             return board.slots.get(self.name, SLOTS)
 
@@ -78,7 +83,9 @@ def install(monkeypatch):
     monkeypatch.setattr(array, "view", lambda given: replace(look(given), device=0))
     monkeypatch.setattr(array, "current_stream", lambda seen: board.stream)
     monkeypatch.setattr(kernel, "activate", lambda device: None)
-    monkeypatch.setattr(kernel, "stream_id", lambda stream: stream)
+    monkeypatch.setattr(kernel, "partition", lambda stream: board.partition)
+    monkeypatch.setattr(kernel, "capturing", lambda stream: board.capturing)
+    monkeypatch.setattr("thorprobe.topk.plan._ANSWERS", {})
     monkeypatch.setattr(kernel, "sms", lambda device, stream: 100)
     monkeypatch.setattr("thorprobe.topk.plan.Launch", Launch)
     monkeypatch.setattr("thorprobe.run.context.describe", lambda code: ("NAME", "a sentence"))

@@ -138,7 +138,7 @@ def function(device: int, dtype: str, variant: Variant, strided: bool) -> Any:
 
 
 class Launch:
-    """One launch prepared for a shape, a stream and a kernel; only pointers change between calls.
+    """One launch prepared for a number of rows and a kernel; the rest is set from call to call.
 
     Not for two threads at once: parameters are written in place.
     """
@@ -166,7 +166,7 @@ class Launch:
         config.gridDimX, config.gridDimY, config.gridDimZ = rows, ctas, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = variant.threads, 1, 1
         config.sharedMemBytes = shared_bytes(variant, k)
-        config.hStream = stream
+        config.hStream = self._stream = stream
         # A cluster of one CTA too: occupancy answers nothing for a launch without the attribute.
         attribute = driver.CUlaunchAttribute()
         attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -197,6 +197,12 @@ class Launch:
         """Return ``max_active_clusters`` of this launch on its stream's device or partition."""
         code, count = answer(driver.cuOccupancyMaxActiveClusters(self.function, self._config))
         return 0 if code else int(count)
+
+    def aim(self, stream: int, columns: int) -> None:
+        """Set the stream and the length of the rows of the next launch."""
+        if stream != self._stream:
+            self._config.hStream = self._stream = stream
+        self._narrow[0] = columns
 
     def __call__(self, pointers: tuple[int, ...]) -> int:
         """Launch with the seven 64-bit parameters, and return the driver's code."""
@@ -234,22 +240,32 @@ def activate(device: int) -> None:
     answer(driver.cuCtxSetCurrent(context))
 
 
-def stream_id(stream: int) -> int:
-    """Return a number that no other stream of this process ever has."""
-    code, found = answer(driver.cuStreamGetId(stream))
-    return stream if code else int(found)
+def partition(stream: int) -> int:
+    """Return the handle of the green context that a stream belongs to, 0 for the whole device.
+
+    It may be asked while the stream is being captured, which a stream's id may not (measured on a
+    580 driver: ``cuStreamGetId`` answers 900 and ends the capture).
+    """
+    try:
+        code, green = answer(driver.cuStreamGetGreenCtx(stream))
+    except RuntimeError:
+        return 0  # A driver without green contexts (the bindings find no such function).
+    return 0 if code or green is None else int(green)
+
+
+def capturing(stream: int) -> bool:
+    """Say whether a stream is being captured."""
+    code, state = answer(driver.cuStreamIsCapturing(stream))
+    return not code and int(state) != 0
 
 
 def sms(device: int, stream: int) -> int:
     """Return the SMs that a stream's work may use: those of its green context, or all."""
-    kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-    try:
-        code, green = answer(driver.cuStreamGetGreenCtx(stream))
-        if not code and green is not None and int(green):
-            code, resource = answer(driver.cuGreenCtxGetDevResource(green, kind))
-            if not code:
-                return int(resource.sm.smCount)
-    except RuntimeError:
-        pass  # A driver without green contexts (the bindings find no such function).
+    green = partition(stream)
+    if green:
+        kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+        code, resource = answer(driver.cuGreenCtxGetDevResource(driver.CUgreenCtx(green), kind))
+        if not code:
+            return int(resource.sm.smCount)
     which = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     return int(answer(driver.cuDeviceGetAttribute(which, device))[1])

@@ -2,6 +2,7 @@
 """What ``select`` does for one shape on one stream, decided once: an order of prepared launches."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import Record
@@ -100,13 +101,7 @@ def _launch(choice: Choice, shape: Shape, device: int, stream: int) -> Launch:
 
 
 def _offer(choice: Choice, shape: Shape, device: int, stream: int, sms: int) -> Offer:
-    refusal = ""
-    try:
-        slots = _launch(choice, shape, device, stream).slots()
-        if not slots:
-            refusal = f"max_active_clusters is 0 for {choice.name}"
-    except ThorprobeError as error:
-        slots, refusal = 0, error.sentence
+    slots, refusal = _asked_once(choice, shape, device, stream)
     # CTAs without a cluster: as many rows at once as their CTAs find room.
     rows_at_once = slots if choice.clustered else slots // choice.ctas or min(slots, 1)
     return Offer(
@@ -122,6 +117,22 @@ def _offer(choice: Choice, shape: Shape, device: int, stream: int, sms: int) -> 
         ),
         refusal=refusal,
     )
+
+
+_ANSWERS: dict[tuple[Any, ...], tuple[int, str]] = {}
+
+
+def _asked_once(choice: Choice, shape: Shape, device: int, stream: int) -> tuple[int, str]:
+    """Return ``max_active_clusters`` and what refuses, asked once a kernel, k and partition."""
+    key = (device, kernel.partition(stream), choice, shape.dtype, shape.strided, shape.wish.k)
+    if key not in _ANSWERS:
+        try:
+            slots = _launch(choice, shape, device, stream).slots()
+            refusal = "" if slots else f"max_active_clusters is 0 for {choice.name}"
+        except ThorprobeError as error:
+            slots, refusal = 0, error.sentence
+        _ANSWERS[key] = slots, refusal
+    return _ANSWERS[key]
 
 
 def _falls(order: list[Offer]) -> tuple[Fall, ...]:

@@ -4,7 +4,7 @@
 import threading
 from typing import Any
 
-from thorprobe.errors import CouldNotProbeError, ThorprobeError
+from thorprobe.errors import CouldNotProbeError
 from thorprobe.record import Record
 from thorprobe.topk import array, fallback
 from thorprobe.topk.array import TORCH, View
@@ -105,27 +105,28 @@ def explain(
     seen = array.view(logits)
     array.check(seen, array.view(lengths))
     if seen.device is None or rung == TORCH or not all(seen.shape):
-        why = "the arrays are on the host" if seen.device is None else "it was asked for"
+        why = "it was asked for" if rung == TORCH else "there is nothing to select"
+        if seen.device is None:
+            why = "the arrays are on the host"
         return Explanation(rung=TORCH, why=why)
-    try:
-        plan = _plan(seen, asked, rung)
-    except ThorprobeError as error:
-        return Explanation(
-            rung=TORCH,
-            why=error.sentence,
-            falls=(Fall(rung="kernels", code=0, reason=error.sentence),),
-        )
+    plan, missing = _planned(seen, asked, rung)
+    if missing is not None:
+        return Explanation(rung=TORCH, why=missing.reason, falls=(missing,))
     offers = tuple(
         f"{offer.choice.rung} ({offer.choice.name}): "
         + (f"{offer.slots} rows at once, {offer.microseconds:.1f} us" if offer.slots else "refused")
         for offer in plan.offers
     )
-    open_steps = [step for step in plan.steps if not step.refused]
-    if not open_steps:
-        return Explanation(rung=TORCH, why="every rung refused", offers=offers, falls=plan.falls)
-    first = open_steps[0].choice
-    why = "the cheapest by the cost model" if rung == "auto" else "it was asked for, or is next"
-    return Explanation(rung=first.rung, why=f"{why}: {first.name}", offers=offers, falls=plan.falls)
+    falls: tuple[Fall, ...] = plan.falls
+    for step in plan.steps:
+        if not step.refused:
+            first = step.choice
+            why = "the cheapest by the costs" if rung == "auto" else "it was asked for, or is next"
+            return Explanation(
+                rung=first.rung, why=f"{why}: {first.name}", offers=offers, falls=falls
+            )
+        falls += (_refusal(step),)
+    return Explanation(rung=TORCH, why="every rung refused", offers=offers, falls=falls)
 
 
 def workspace_bytes(rows: int, k: int) -> int:
@@ -145,29 +146,45 @@ class _Plans(threading.local):
 _plans = _Plans()
 
 
-def _plan(seen: View, asked: Wish, rung: str) -> Any:
-    """Return the plan of a shape on the caller's stream, made at its first call there."""
+def _planned(seen: View, asked: Wish, rung: str) -> tuple[Any, Fall | None]:
+    """Return the plan of a call, or the fall of all kernels where there are none here."""
+    try:
+        from thorprobe.topk import kernel
+
+        kernel.activate(seen.device or 0)
+        return _plan(seen, asked, rung, array.current_stream(seen)), None
+    except (CouldNotProbeError, ImportError) as error:
+        reason = getattr(error, "sentence", str(error))
+        return None, Fall(rung="kernels", code=0, reason=reason)
+
+
+def _plan(seen: View, asked: Wish, rung: str, stream: int) -> Any:
+    """Return the plan of a class of shapes in the stream's partition, made at its first call.
+
+    Rows of about the same length share one, because a model's rows grow with every token. Raises
+    ArgumentError where there is none and the stream is being captured.
+    """
     from thorprobe.topk import kernel
 
     device = seen.device if seen.device is not None else 0
-    kernel.activate(device)
-    stream = array.current_stream(seen)
     strided = seen.shape[1] > 1 and seen.strides[1] != 1
     gap = seen.strides[1] if strided else 1
-    key = (seen.shape, seen.dtype, gap, asked, rung, device, kernel.stream_id(stream))
+    rows, columns = seen.shape[0], shape_class(seen.shape[1])
+    key = (rows, columns, seen.dtype, gap, asked, rung, device, kernel.partition(stream))
     found = _plans.by_key.get(key)
     if found is None:
         from thorprobe.topk.plan import Shape, make
 
+        if kernel.capturing(stream):
+            raise ArgumentError(
+                f"rows of {seen.shape[1]:,} scores were selected for the first time inside a "
+                "capture, where the device cannot be asked",
+                "call `select` once with this shape before the capture",
+            )
         if len(_plans.by_key) >= _PLANS:
             _plans.by_key.clear()
         shape = Shape(
-            rows=seen.shape[0],
-            columns=seen.shape[1],
-            dtype=seen.dtype,
-            strided=strided,
-            wish=asked,
-            rung=rung,
+            rows=rows, columns=columns, dtype=seen.dtype, strided=strided, wish=asked, rung=rung
         )
         found = make(shape, device, stream)
         for step in found.steps:
@@ -175,6 +192,15 @@ def _plan(seen: View, asked: Wish, rung: str) -> Any:
                 launch.set_shape(seen.shape[1], gap, asked.k, asked.flags)
         _plans.by_key[key] = found
     return found
+
+
+def shape_class(columns: int) -> int:
+    """Return the longest row that shares a plan with rows of ``columns`` scores.
+
+    Eight classes an octave; a power of two, as the capacity of a kernel is, ends one.
+    """
+    step = 1 << max(3, (columns - 1).bit_length() - 4)
+    return -(-columns // step) * step
 
 
 class _Pointers(Record, frozen=True, kw_only=True):
@@ -195,29 +221,37 @@ def _run(
     """
     if seen.device is None or rung == TORCH or seen.shape[1] == 0:
         return TORCH, ()
-    try:
-        plan = _plan(seen, asked, rung)
-    except (CouldNotProbeError, ImportError) as error:
-        reason = getattr(error, "sentence", str(error))
-        return TORCH, (Fall(rung="kernels", code=0, reason=reason),)
+    plan, missing = _planned(seen, asked, rung)
+    if missing is not None:
+        return TORCH, (missing,)
+    stream = array.current_stream(seen)
     falls: tuple[Fall, ...] = plan.falls
     for step in plan.steps:
         if not step.refused:
             parts = _parts(step.parts_bytes, *arrays) if step.parts_bytes else 0
-            wide = (seen.pointer, pointers.lengths, pointers.out, pointers.status, parts)
+            wide = (
+                seen.pointer,
+                pointers.lengths,
+                pointers.out,
+                pointers.status,
+                parts,
+                seen.strides[0],
+                pointers.out_stride,
+            )
             for launch in step.launches:
-                step.refused = step.refused or launch((*wide, seen.strides[0], pointers.out_stride))
+                launch.aim(stream, seen.shape[1])
+                step.refused = step.refused or launch(wide)
         if not step.refused:
             return step.choice.rung, falls
-        name = step.choice.rung
-        falls += (Fall(rung=name, code=step.refused, reason=_refusal(step.refused)),)
+        falls += (_refusal(step),)
     return TORCH, falls
 
 
-def _refusal(code: int) -> str:
+def _refusal(step: Any) -> Fall:
     from thorprobe.run.context import describe
 
-    return " ".join(("the launch answered", str(code), *describe(code)))
+    told = " ".join(("the launch answered", str(step.refused), *describe(step.refused)))
+    return Fall(rung=step.choice.rung, code=step.refused, reason=told)
 
 
 def _parts(size: int, logits: Any, workspace: Any) -> int:
@@ -225,11 +259,7 @@ def _parts(size: int, logits: Any, workspace: Any) -> int:
         # Freed in stream order by the library's own allocator.
         return array.view(array.empty(logits, (size // 8 * 2,), "int32")).pointer
     held = array.view(workspace)
-    if held.dtype != "uint8" or held.shape[0] < size:
-        raise ArgumentError(
-            f"a workspace of {held.shape} {held.dtype} was given",
-            f"this shape needs uint8 [{size}], see `workspace_bytes`",
-        )
+    array.check_workspace(held, array.view(logits), size)
     return held.pointer
 
 
@@ -237,9 +267,5 @@ def _status(status: Any, seen: View) -> int:
     if status is None:
         return 0
     held = array.view(status)
-    if held.dtype != "int32" or held.shape != (seen.shape[0],) or held.device != seen.device:
-        raise ArgumentError(
-            f"status of type {held.dtype} and shape {held.shape} was given",
-            f"status is int32 [{seen.shape[0]}] on the device of logits",
-        )
+    array.check_status(held, seen)
     return held.pointer
