@@ -131,6 +131,26 @@ def test_a_kernel_without_a_cost_takes_its_nearest_neighbours(monkeypatch):
     assert ladder.predict(choices["short-512x16/1"], **ask) > 0
 
 
+def test_the_prediction_counts_waves_batches_and_bytes(monkeypatch):
+    """Begun waves and batches count whole; each SM reads its share of the bytes."""
+    table = ladder.Costs(
+        device="",
+        measured="",
+        choices={"long-512x8/2": ladder.Cost(launch=100, wave=10, batch=1, megabyte=1000)},
+    )
+    monkeypatch.setattr(ladder, "costs", lambda: table)
+    (choice,) = (c for c in ladder.choices(1, "float16") if c.name == "long-512x8/2")
+    for rows, columns, waves, batches in (
+        (4, 8_192, 1, 1),
+        (5, 8_192, 2, 1),
+        (8, 8_193, 2, 2),
+        (9, 20_000, 3, 3),
+    ):
+        told = ladder.predict(choice, slots=4, sms=10, rows=rows, columns=columns, dtype="float16")
+        read = 1000 * rows * columns * 2 / 10 / 1e6
+        assert told == pytest.approx(100 + waves * (10 + batches - 1) + read)
+
+
 def test_auto_takes_the_cheapest(board, monkeypatch):
     """Steps are in order of the predicted time, one a rung, and nothing falls."""
     _priced(monkeypatch, long_512x8_4=3.0, long_512x16_4=2.0, long_1024x8_1=2.5, long_512x8_16=9.0)
