@@ -119,7 +119,7 @@ def test_a_refusal_is_remembered_and_counted_in_every_call(board):
 
 
 def test_another_shape_asks_again(board):
-    """A refusal is of a shape and a partition: another number of rows, k or partition tries anew."""
+    """A refusal is of a shape and a partition: other rows, k or partitions try anew."""
     _refuse(board, "cluster-16", 912)
     _select()
     _select(LOGITS[:2], LENGTHS[:2])
@@ -130,7 +130,7 @@ def test_another_shape_asks_again(board):
 
 
 def test_another_stream_of_the_partition_shares_the_plan(board):
-    """A capture runs on a stream of its own, where the device cannot be asked: it needs no asking."""
+    """A capture has a stream of its own, where the device cannot be asked, and needs no asking."""
     _select()
     board.stream, board.capturing = 8, True
     call, _ = _select()

@@ -153,7 +153,7 @@ def topk_arms(
         from thorprobe.cli.through_model import answer
 
         shown = o.Format.JSON if json else form
-        answer(context, wanted, capability, shown, progress=not no_progress)
+        answer(context, wanted, capability, shown, output, progress=not no_progress)
         raise typer.Exit
     settings = Settings(
         requests=requests,

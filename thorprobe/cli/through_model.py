@@ -2,6 +2,7 @@
 """``thorprobe topk-arms --through-model``."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thorprobe.cli.options import Format
@@ -21,6 +22,7 @@ def answer(
     wanted: "ArmsOptions",
     capability: tuple[int, int] | None,
     form: Format,
+    output: Path | None,
     *,
     progress: bool,
 ) -> None:
@@ -51,4 +53,4 @@ def answer(
             argv=_public(sys.argv[1:]),
             progress=advance,
         )
-    show_evidence([found], form, context.params["output"])
+    show_evidence([found], form, output)

@@ -25,7 +25,7 @@ _LEGEND = (
         "ties at the cut",
         "rows, of all, in which an unselected score equals the least selected one",
     ),
-    ("speedup", "a query's time in the reference's loop over its time in what replaces it"),
+    ("speedup", "a query's time in the reference's loop over its time in what replaces it, once warm"),
 )
 _THOR_UNMEASURED = "No Thor was measured: of cc 11.0 the arms are those of the dispatch alone."
 
