@@ -59,11 +59,15 @@ def parts():
 
 @pytest.fixture
 def plans():
-    """Give this thread's plans, forgotten before and after."""
+    """Give this thread's plans; they, and what the device answered, are forgotten around a test."""
+    from thorprobe.topk import plan
+
     found = sys.modules["thorprobe.topk.select"]._plans
     found.by_key.clear()
+    plan._ANSWERS.clear()
     yield found
     found.by_key.clear()
+    plan._ANSWERS.clear()
 
 
 def _repeat(stream, rung, logits, lengths, times):
@@ -152,12 +156,9 @@ def test_a_captured_graph_selects_from_new_inputs(plans, rung, given):
     """A graph captured once gives the right result of whatever scores and lengths come later."""
     logits, lengths = _input()
     options = _memory(len(logits)) if given else {}
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        topk.select(logits, lengths, K, rung=rung, **options)
-    torch.cuda.synchronize()
+    topk.select(logits, lengths, K, rung=rung, **options)
     graph = torch.cuda.CUDAGraph()
-    with topk.record() as log, torch.cuda.graph(graph, stream=stream):
+    with topk.record() as log, torch.cuda.graph(graph):
         out = topk.select(logits, lengths, K, rung=rung, **options)
     assert log.rungs == {rung: 1}
     for seed, name in enumerate(("normal", "ten", "nan-and-inf", "equal", "up", "normal")):
@@ -167,6 +168,34 @@ def test_a_captured_graph_selects_from_new_inputs(plans, rung, given):
         graph.replay()
         torch.cuda.synchronize()
         assert torch.equal(out, _wanted(new, many))
+
+
+def test_a_shape_that_was_never_selected_is_not_captured(plans):
+    """Its first call inside a capture is refused in words, and the capture itself is not broken."""
+    logits, lengths = _input()
+    options, graph = _memory(len(logits)), torch.cuda.CUDAGraph()
+    few = torch.zeros((2, COLUMNS), device="cuda")
+    topk.select(few, lengths[:2], K, rung="cluster-4")
+    with torch.cuda.graph(graph):
+        with pytest.raises(topk.ArgumentError, match="inside a capture"):
+            topk.select(logits, lengths, K, **options)
+        found = topk.select(few, lengths[:2], K, rung="cluster-4")
+    few.copy_(logits[:2])
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(found, _wanted(few, lengths[:2]))
+    topk.select(logits, lengths, K, **options)
+    assert torch.equal(options["out"], _wanted(logits, lengths))
+
+
+@pytest.mark.parametrize("rung", ["auto", *KERNEL_RUNGS])
+def test_a_growing_row_is_selected_right(plans, rung):
+    """Rows that share a plan because they are about as long each keep their own length."""
+    whole = scores("normal", (3, 9_000), device="cuda")
+    for columns in (*range(8_180, 8_210), 8_704, 8_705, 9_000):
+        logits = whole[:, :columns]
+        lengths = torch.tensor([columns, columns + 9, columns - 1], device="cuda").int()
+        assert torch.equal(topk.select(logits, lengths, K, rung=rung), _wanted(logits, lengths))
 
 
 @pytest.mark.parametrize("rung", ["auto", *KERNEL_RUNGS])
