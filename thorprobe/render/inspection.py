@@ -128,8 +128,12 @@ def _device(device: DeviceAnswer) -> Section:
     paragraphs += [device.basis] if device.basis else []
     paragraphs += [f"Claim {c.id}: {c.statement} (source: {c.source})" for c in device.claims]
     heading = device.title if cc in device.title else f"{device.title}, {cc}"
-    if not any(row.target for row in device.kernels):
-        return Section(heading=heading, paragraphs=tuple(paragraphs), items=device.reasons)
+    targets = {row.target for row in device.kernels}
+    if targets <= {""} or (len(targets) == 1 and not any(row.verdict for row in device.kernels)):
+        many = counted(len(device.kernels), "kernel")
+        whole = len(device.reasons) == 1
+        items = tuple(f"all {many}: {one}" if whole else one for one in device.reasons)
+        return Section(heading=heading, paragraphs=tuple(paragraphs), items=items)
     columns: list[tuple[Column, Callable[[LoadRow], str]]] = [
         (_left("kernel"), lambda row: shortened(row.name)),
         (_right("size"), lambda row: str(row.cluster)),

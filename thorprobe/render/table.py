@@ -47,5 +47,5 @@ class Table:
 
 
 def counted(number: int, noun: str, several: str = "") -> str:
-    """Return ``1 probe`` or ``2 probes``; ``several`` where the plural is not formed with an s."""
-    return f"{number} {noun if number == 1 else several or noun + 's'}"
+    """Return ``1 probe`` or ``2,000 probes``; ``several`` where the plural has no s at its end."""
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
