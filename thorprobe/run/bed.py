@@ -134,12 +134,13 @@ def _choices(device: int, stream: int) -> Callable[[BenchShape, str, str], str]:
     """Return who names the kernel that a rung takes for a shape, '' where it is the library's."""
     from thorprobe.topk import kernel, plan
     from thorprobe.topk.contract import wish
+    from thorprobe.topk.select import shape_class
 
     def choice(shape: BenchShape, rung: str, ties: str) -> str:
         kernel.activate(device)
         asked = plan.Shape(
             rows=shape.rows,
-            columns=shape.columns,
+            columns=shape_class(shape.columns),
             dtype=shape.dtype,
             strided=False,
             wish=wish(shape.k, ties, "largest", ordered=False),
