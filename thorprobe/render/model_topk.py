@@ -25,7 +25,10 @@ _LEGEND = (
         "ties at the cut",
         "rows, of all, in which an unselected score equals the least selected one",
     ),
-    ("speedup", "a query's time in the reference's loop over its time in what replaces it, once warm"),
+    (
+        "speedup",
+        "a query's time in the reference's loop over its time in what replaces it, once warm",
+    ),
 )
 _THOR_UNMEASURED = "No Thor was measured: of cc 11.0 the arms are those of the dispatch alone."
 
@@ -70,7 +73,8 @@ def busy(answer: Any) -> tuple[str, ...]:
         return ()
     if load < threads / 4:
         return ()
-    told = f"A load of {load:.1f} on {threads:.0f} threads was there when this began"
+    threads_told = counted(int(threads), "thread")
+    told = f"A load of {load:.1f} on {threads_told} was there when this began"
     return (f"{told}: the times are of a busy machine",)
 
 

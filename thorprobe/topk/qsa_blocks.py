@@ -91,16 +91,26 @@ def block_keys(reads: Reads, rotate: Any, seen: Visible, blocks: int) -> Any:
     places = seen.starts[:, None] + torch.arange(blocks * ratio, device=raw_keys.device)
     # A request that is padded has fewer blocks; those beyond its own are never in a row's length.
     places = places.clamp_(max=tokens - 1)
-    groups = raw_keys.gather(1, places[..., None].expand(-1, -1, width))
-    pooled = groups.view(requests, blocks, ratio, width).float().mean(2).to(raw_keys.dtype)
-    heads = places.view(requests, blocks, ratio)[:, :, 0, None].expand(-1, -1, reads.cos.shape[-1])
+    pooled = _rows(raw_keys, places).view(requests, blocks, ratio, width).float().mean(2)
+    heads = places[:, ::ratio]
     rotated = rotate(
-        reads.indexer.k_layernorm(pooled)[:, :, None],
-        cos=reads.cos.gather(1, heads),
-        sin=reads.sin.gather(1, heads),
+        reads.indexer.k_layernorm(pooled.to(raw_keys.dtype))[:, :, None],
+        cos=_rows(reads.cos, heads),
+        sin=_rows(reads.sin, heads),
         unsqueeze_dim=2,
     )
     return rotated[:, :, 0]
+
+
+def _rows(values: Any, places: Any) -> Any:
+    """Return ``values`` [requests, tokens, width] at ``places`` [requests, n]."""
+    import torch
+
+    requests, tokens, width = values.shape
+    # One flat index copies whole rows; gather would look up every element.
+    first = torch.arange(0, requests * tokens, tokens, device=places.device)
+    flat = values.reshape(-1, width).index_select(0, (places + first[:, None]).flatten())
+    return flat.view(requests, -1, width)
 
 
 def scores(queries: Any, keys: Any) -> Any:
