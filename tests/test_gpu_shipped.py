@@ -96,7 +96,7 @@ def test_a_kernel_of_no_known_version_is_queried_and_never_launched(whole, cubin
     path = tmp_path / "unnamed.cubin"
     path.write_bytes(cubin + b"\0")  # Other bytes, so that no label is shared with the wheel.
     for outcome in swept(whole, path):
-        assert outcome.verdict is Verdict.NOT_PROBED
+        assert (outcome.verdict, outcome.cause) == (Verdict.NOT_PROBED, None)
         assert outcome.note == QUERIED
         assert outcome.observed.launch_code is None
         assert outcome.observed.max_active >= 1
@@ -135,6 +135,12 @@ def test_inspect_asks_the_device_and_launches_nothing(main, vllm, monkeypatch):
     for result in document["results"]:
         assert result["observed"]["max_active"] is not None
         assert not [c for c in result["calls"] if c["call"].startswith("cuLaunch")]
+    (device,) = document["summary"]["devices"]
+    for row in device["kernels"]:
+        room = row["max_active"] >= 1
+        assert row["verdict"] == ("not probed" if room else "refused")
+        assert row["cause"] == (None if room else "larger-than-any-gpc")
+    assert "by the occupancy query" in device["finding"]
 
 
 @pytest.mark.parametrize("k", [512, 1024, 2048])

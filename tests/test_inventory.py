@@ -165,8 +165,9 @@ def test_a_cubin_of_a_future_abi_is_named(tmp_path):
     data[ABI_VERSION] = 9
     path = tmp_path / "future.cubin"
     path.write_bytes(bytes(data))
-    with pytest.raises(UsageError, match="ABI version is 9, newer than 8"):
+    with pytest.raises(UsageError, match="ABI version is 9, newer than 8") as refused:
         inventory.take(path)
+    assert "newer thorprobe" in refused.value.hint
 
 
 def test_a_cubin_whose_header_and_note_differ_is_refused(tmp_path):

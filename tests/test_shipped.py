@@ -279,7 +279,8 @@ def test_topk_arms_shows_the_shipped_kernel(main, vllm, tmp_path):
     assert arms[1, 4]["kernel"].startswith("cooperative_topk<512>@")
     assert arms[34, 64]["verdict"] == "launches"
     text = main("topk-arms", "--profile", "thor", "--kernel", f"shipped:{vllm}").out
-    assert "shipped cooperative_topk<512>@" in text
+    assert "shipped cooperative_topk<512>" in text
+    assert "layout vllm-0.33.0" in text
     assert "thorprobe's cluster_topk" not in text
 
 

@@ -69,6 +69,10 @@ class _MalformedError(ValueError):
     """A cubin breaks its own format; the text says where."""
 
 
+class _NewerError(_MalformedError):
+    """The cubin is of a version that this thorprobe does not know."""
+
+
 def facts(cubin: bytes, function: str) -> KernelFacts:
     """Read the facts of ``function`` from a cubin.
 
@@ -98,13 +102,16 @@ _T = TypeVar("_T")
 
 def _guarded(read: Callable[[], _T], asked: str) -> _T:
     # pyelftools raises whatever its parsers meet in broken input, so the net is wide on purpose.
+    hint = "compile or extract the cubin again"
     try:
         return read()
+    except _NewerError as error:
+        reason, hint = str(error), "a newer thorprobe may read it; the file need not be damaged"
     except _MalformedError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001
         reason = f"its ELF structure is broken ({type(error).__name__})"
-    raise ThorprobeError(f"{asked}, but {reason}", "compile or extract the cubin again")
+    raise ThorprobeError(f"{asked}, but {reason}", hint)
 
 
 @dataclass(frozen=True)
@@ -220,7 +227,7 @@ def _sections(cubin: bytes) -> tuple[dict[str, Any], int, int]:
 def _target(cubin: bytes, sections: dict[str, Any], flags: int, abi: int) -> str:
     """Target as compiled; the note of the compiler tells f from plain, the flags do not."""
     if abi > _NEWEST_ABI:
-        raise _MalformedError(
+        raise _NewerError(
             f"its ABI version is {abi}, newer than {_NEWEST_ABI}, the newest this thorprobe reads"
         )
     if abi == _ABI_SM_IN_BYTE_1:
