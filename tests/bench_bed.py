@@ -14,6 +14,7 @@ from thorprobe.run.bench_check import expected
 from thorprobe.run.contender import Ladder, NotTakenError, TorchTopk
 from thorprobe.run.place import Place
 from thorprobe.run.stopwatch import NotTimedError, Timing
+from thorprobe.topk.ladder import waves
 from thorprobe.topk.log import Call, Fall, active
 from thorprobe.words.bench import CopyRate
 
@@ -164,9 +165,10 @@ class PlayedSeat:
         assert data.scores.shape == (rows, columns)
         assert data.expected.indices.shape == (rows, options.k)
         launch, wave, batch, megabyte = self.factors(choice)
-        waves = -(-rows // self.slots(choice, data.shape))
+        slots = self.slots(choice, data.shape)
+        many = waves(rows, slots=slots, ctas=choice.ctas, sms=self.sms)
         batches = -(-columns // (choice.ctas * choice.variant.capacity))
-        us = launch + waves * (wave + batch * (batches - 1))
+        us = launch + many * (wave + batch * (batches - 1))
         return Timing(us=us + megabyte * 4e-6 * rows * columns / self.sms, spread_us=0, launches=1)
 
 

@@ -16,6 +16,8 @@ from thorprobe.run import cubin
 from thorprobe.run.compile import TARGETS, compile_cubin
 from thorprobe.topk import kernel
 from thorprobe.topk.contract import DTYPES, MAX_K
+from thorprobe.topk.variant import MERGE, VARIANTS
+from thorprobe.topk.variant import variants as kernels_of
 
 SMALLEST_OPT_IN = 101_376
 # Shared memory that a block may ask for on cc 12.x, in bytes; all others with clusters have more
@@ -43,7 +45,7 @@ MATRIX = tuple(
 
 def _used(dtype, threads):
     """Return the functions of one compilation that the ladder launches."""
-    variants = (*kernel.variants(dtype), kernel.MERGE)
+    variants = (*kernels_of(dtype), MERGE)
     return sorted({f"{v.function}_{v.scores}" for v in variants if v.threads == threads})
 
 
@@ -70,8 +72,8 @@ def test_the_matrix_covers_what_the_ladder_compiles():
             itertools.product(DTYPES, (False, True))
         )
     for dtype in DTYPES:
-        assert {variant.threads for variant in kernel.variants(dtype)} == {NARROW, WIDE}
-    assert kernel.MERGE.threads == NARROW
+        assert {variant.threads for variant in kernels_of(dtype)} == {NARROW, WIDE}
+    assert MERGE.threads == NARROW
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_a_compilation_keeps_its_bounds(compiled, case):
         assert facts.required_cluster is None, name
         assert facts.parameter_bytes == 7 * 8 + 7 * 4, name
         for k in (1, 7, 512, 1_024, MAX_K):
-            dynamic = max(kernel.shared_bytes(v, k) for v in kernel.variants(dtype))
+            dynamic = max(kernel.shared_bytes(v, k) for v in kernels_of(dtype))
             assert facts.static_smem + dynamic <= SMALLEST_OPT_IN, (name, k)
 
 
@@ -108,7 +110,7 @@ def test_dynamic_shared_memory_follows_from_k(k, dynamic):
 
     The kernel's 2,048 bins are of 4 B.
     """
-    assert {kernel.shared_bytes(variant, k) for variant in kernel.VARIANTS} == {dynamic}
+    assert {kernel.shared_bytes(variant, k) for variant in VARIANTS} == {dynamic}
 
 
 def test_only_what_is_used_is_in_a_cubin(compiled):

@@ -20,6 +20,8 @@ from thorprobe import topk
 from thorprobe.run.compile import compile_cubin
 from thorprobe.topk import kernel, ladder
 from thorprobe.topk.contract import DTYPES
+from thorprobe.topk.variant import MERGE
+from thorprobe.topk.variant import variants as kernels_of
 
 pytestmark = pytest.mark.gpu
 
@@ -43,7 +45,7 @@ EVERY_KERNEL = pytest.mark.parametrize(
 def _compiled():
     """Compile all sources for this GPU on all cores, which a first call would do one by one."""
     torch.cuda.init()
-    kernel.activate(0)
+    torch.zeros(1, device="cuda")
     target = kernel.target(0)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for dtype in DTYPES:
@@ -271,7 +273,7 @@ def test_no_kernel_spills_on_this_gpu(dtype):
     from cuda.bindings import driver
 
     which = driver.CUfunction_attribute
-    for variant in (*kernel.variants(dtype), kernel.MERGE):
+    for variant in (*kernels_of(dtype), MERGE):
         for strided in (False, True):
             made = kernel.function(0, dtype, variant, strided)
             told = {

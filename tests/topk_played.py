@@ -6,6 +6,7 @@ the order of the ladder, its falls and its memory are tested where there is no G
 """
 
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from thorprobe.errors import ThorprobeError
@@ -82,7 +83,7 @@ def install(monkeypatch):
     look = array.view
     monkeypatch.setattr(array, "view", lambda given: replace(look(given), device=0))
     monkeypatch.setattr(array, "current_stream", lambda seen: board.stream)
-    monkeypatch.setattr(kernel, "activate", lambda device: None)
+    monkeypatch.setattr(kernel, "Current", lambda device: nullcontext())
     monkeypatch.setattr(kernel, "partition", lambda stream: board.partition)
     monkeypatch.setattr(kernel, "capturing", lambda stream: board.capturing)
     monkeypatch.setattr("thorprobe.topk.plan._ANSWERS", {})

@@ -55,7 +55,7 @@ def inquire(
         results=series,
         summary=summarize(
             series,
-            Grid(rows=options.rows, columns=options.columns),
+            Grid(rows=options.rows, columns=options.columns, k=options.k),
             k=options.k,
             dtype=options.dtype,
             device=room.device.name if room.device else "",
@@ -71,7 +71,7 @@ def again(answer: Answer) -> Answer:
     found, device = answer.summary, answer.device
     summary = summarize(
         answer.results,
-        Grid(rows=found.rows, columns=found.columns),
+        Grid(rows=found.rows, columns=found.columns, k=found.k),
         k=found.k,
         dtype=found.dtype,
         device=device.name if device else "",

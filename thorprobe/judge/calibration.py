@@ -16,6 +16,8 @@ import numpy as np
 
 from thorprobe.judge.least_squares import nonnegative
 from thorprobe.record import Record
+from thorprobe.topk.ladder import starved, waves
+from thorprobe.topk.variant import VARIANTS, Variant
 from thorprobe.words.calibration import (
     AutoQuality,
     CalibrationSummary,
@@ -27,9 +29,9 @@ from thorprobe.words.calibration import (
 FACTORS = ("launch", "wave", "batch", "megabyte")
 
 _SCORE_BYTES = 4
-_RELEVANCE = 4
-# Power of best over own time. On 4,872 times of an H200 (2026-11-30) the preferred choice took at
-# most 1.15 times the best one's time at 2,048 columns and more, without weights 2.4 times.
+_RELEVANCE = 2
+# Power of best over own time. On the times of an H200 (2026-11-30) the preferred choice took at
+# most 1.09 times the best one's time with powers of 1 and 2, 1.15 times with 4 and more.
 _NEAR = 1.5
 # Times up to that factor of the best of their shape are those that decide.
 
@@ -42,6 +44,7 @@ class Grid(Record, frozen=True, kw_only=True):
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
+    k: int = 512
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,10 @@ class Point:
     def features(self) -> tuple[float, float, float, float]:
         """Return what the four factors are multiplied by."""
         series = self.series
-        waves = -(-self.rows // max(series.slots, 1))
+        many = waves(self.rows, slots=series.slots, ctas=series.ctas, sms=series.sms)
         batches = max(-(-self.columns // (series.ctas * series.capacity)), 1)
         megabytes = self.rows * self.columns * _SCORE_BYTES / max(series.sms, 1) / 1e6
-        return 1.0, float(waves), float(waves * (batches - 1)), megabytes
+        return 1.0, many, many * (batches - 1), megabytes
 
     def predicted(self, cost: FittedCost) -> float:
         """Return the microseconds that a cost says."""
@@ -78,12 +81,21 @@ class Point:
 
 
 def points(series: Sequence[ChoiceTimes], grid: Grid) -> Iterator[Point]:
-    """Yield every time that was taken and is a positive number."""
+    """Yield every time that was taken, is positive and is of a kernel that ``auto`` may choose."""
     for one in series:
+        variant = variant_of(one.choice)
         for columns in grid.columns:
+            if variant is not None and starved(variant, one.ctas, columns, grid.k):
+                continue
             for rows, us in zip(grid.rows, one.us.get(str(columns), ()), strict=False):
                 if one.slots and us is not None and us > 0:
                     yield Point(one, rows, columns, us)
+
+
+def variant_of(choice: str) -> Variant | None:
+    """Return the kernel of a choice by its name, None for one that is no more."""
+    name = choice.rpartition("/")[0]
+    return next((variant for variant in VARIANTS if variant.name == name), None)
 
 
 def fit(series: Sequence[ChoiceTimes], grid: Grid) -> dict[str, FittedCost]:

@@ -137,7 +137,6 @@ def _choices(device: int, stream: int) -> Callable[[BenchShape, str, str], str]:
     from thorprobe.topk.select import shape_class
 
     def choice(shape: BenchShape, rung: str, ties: str) -> str:
-        kernel.activate(device)
         asked = plan.Shape(
             rows=shape.rows,
             columns=shape_class(shape.columns),
@@ -146,7 +145,8 @@ def _choices(device: int, stream: int) -> Callable[[BenchShape, str, str], str]:
             wish=wish(shape.k, ties, "largest", ordered=False),
             rung=rung,
         )
-        steps = plan.make(asked, device, stream).steps
+        with kernel.Current(device):
+            steps = plan.make(asked, device, stream).steps
         return steps[0].choice.name if steps else ""
 
     return choice

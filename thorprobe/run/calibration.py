@@ -20,8 +20,9 @@ from thorprobe.run.contender import Data
 from thorprobe.run.stopwatch import Timing, Watch
 from thorprobe.topk import kernel
 from thorprobe.topk.contract import Wish
-from thorprobe.topk.kernel import MERGE, Launch
+from thorprobe.topk.kernel import Launch
 from thorprobe.topk.ladder import Choice, choices
+from thorprobe.topk.variant import MERGE
 from thorprobe.words.calibration import ChoiceTimes
 
 Progress = Callable[[int, int], None]

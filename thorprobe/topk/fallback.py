@@ -5,10 +5,11 @@ A score and its index become one 64-bit number whose order is the contract's, so
 equal and the library's order among equals does not matter.
 """
 
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
-from thorprobe.topk.array import TORCH, library_of
+from thorprobe.topk.array import CUPY, TORCH, library_of
 from thorprobe.topk.contract import Wish
 
 _CHUNK = 2**24
@@ -25,10 +26,13 @@ def select(logits: Any, lengths: Any, wish: Wish, out: Any) -> Any:
         out[...] = -1
         return out
     step = max(1, _CHUNK // columns)
-    pick = _torch if library_of(logits) == TORCH else _numpy
-    for begin in range(0, rows, step):
-        part = slice(begin, begin + step)
-        pick(logits[part], lengths[part], wish, out[part])
+    library = library_of(logits)
+    pick = _torch if library == TORCH else _numpy
+    # CuPy works on the current device, whichever an array is on.
+    with logits.device if library == CUPY else nullcontext():
+        for begin in range(0, rows, step):
+            part = slice(begin, begin + step)
+            pick(logits[part], lengths[part], wish, out[part])
     return out
 
 

@@ -13,59 +13,16 @@ from typing import Any
 from cuda.bindings import driver
 
 from thorprobe.errors import CouldNotProbeError, ThorprobeError
-from thorprobe.record import Record
 from thorprobe.run.compile import TARGETS, compile_cubin
 from thorprobe.run.context import answer, describe
 from thorprobe.topk.contract import DTYPES
+from thorprobe.topk.variant import Variant
 
 KERNEL = "select"
 _BINS_BYTES = 8_192
 _PART_WORDS = 32
 # 16 parts of 16 B before the candidates of a row (struct Part of the kernel), in 8-byte words.
 _POINTERS, _WORDS = 7, 7
-
-
-class Variant(Record, frozen=True, kw_only=True):
-    """One compiled kernel.
-
-    ``short`` keeps a row in the registers of one CTA, ``long`` is for one CTA or a cluster, and
-    ``part`` with ``merge`` for several CTAs without a cluster. ``scores`` are those that a thread
-    holds in registers at once.
-    """
-
-    function: str
-    threads: int
-    scores: int
-
-    @property
-    def capacity(self) -> int:
-        """Scores that one CTA holds in registers at once."""
-        return self.threads * self.scores
-
-    @property
-    def name(self) -> str:
-        """How costs.toml names it."""
-        return f"{self.function}-{self.threads}x{self.scores}"
-
-
-VARIANTS = (
-    Variant(function="short", threads=1024, scores=4),
-    Variant(function="short", threads=1024, scores=8),
-    Variant(function="short", threads=512, scores=16),
-    Variant(function="long", threads=512, scores=4),
-    Variant(function="long", threads=512, scores=8),
-    Variant(function="long", threads=512, scores=16),
-    Variant(function="long", threads=1024, scores=8),
-    Variant(function="part", threads=512, scores=16),
-)
-"""Every kernel that the ladder may take. Those of 4 scores are for fp32: 16 bytes hold 8 others."""
-
-MERGE = Variant(function="merge", threads=512, scores=1)
-
-
-def variants(dtype: str) -> tuple[Variant, ...]:
-    """Return the variants that are compiled for a type of scores."""
-    return tuple(v for v in VARIANTS if v.scores != 4 or dtype == "float32")
 
 
 def defines(dtype: str, threads: int, *, strided: bool) -> tuple[str, ...]:
@@ -231,21 +188,58 @@ def _allow(found: Any, smem: int) -> None:
         _ALLOWED[key] = smem
 
 
-def activate(device: int) -> None:
-    """Make the device's primary context current where another, or none, is."""
-    code, current = answer(driver.cuCtxGetDevice())
-    if not code and int(current) == device:
-        return
-    _, context = answer(driver.cuDevicePrimaryCtxRetain(device))
-    answer(driver.cuCtxSetCurrent(context))
+class Current:
+    """Makes a device's primary context current inside ``with``, where another, or none, is.
+
+    The caller's own is current again afterwards.
+    """
+
+    def __init__(self, device: int) -> None:
+        """Take the device's number."""
+        self._device = device
+        self._changed = False
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        """Change the context if it is another device's."""
+        code, current = answer(driver.cuCtxGetDevice())
+        if not code and int(current) == self._device:
+            return
+        _, self._before = answer(driver.cuCtxGetCurrent())
+        _, context = answer(driver.cuDevicePrimaryCtxRetain(self._device))
+        answer(driver.cuCtxSetCurrent(context))
+        self._changed = True
+
+    def __exit__(self, *_: object) -> None:
+        """Change it back, unless there was none."""
+        if self._changed and self._before is not None and int(self._before):
+            answer(driver.cuCtxSetCurrent(self._before))
 
 
 def partition(stream: int) -> int:
     """Return the handle of the green context that a stream belongs to, 0 for the whole device.
 
-    It may be asked while the stream is being captured, which a stream's id may not (measured on a
-    580 driver: ``cuStreamGetId`` answers 900 and ends the capture).
+    A stream's number tells whether a handle is of the stream it was of, for less than asking
+    again; inside a capture it must not be asked (measured on a 580 driver: ``cuStreamGetId``
+    answers 900 and ends the capture).
     """
+    if capturing(stream):
+        # Streams are captured that ran before, or belong to the device.
+        return _PARTITIONS[stream] if stream in _PARTITIONS else _green(stream)
+    code, number = answer(driver.cuStreamGetId(stream))
+    key = None if code else int(number)
+    if key is None or _NUMBERS.get(stream) != key:
+        _PARTITIONS[stream] = _green(stream)
+        _NUMBERS[stream] = key
+    return _PARTITIONS[stream]
+
+
+_PARTITIONS: dict[int, int] = {}
+_NUMBERS: dict[int, int | None] = {}
+# Of each stream handle: its green context, and the number that no other stream ever has.
+
+
+def _green(stream: int) -> int:
     try:
         code, green = answer(driver.cuStreamGetGreenCtx(stream))
     except RuntimeError:

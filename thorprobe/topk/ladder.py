@@ -13,7 +13,7 @@ from importlib import resources
 
 from thorprobe.record import Record
 from thorprobe.topk.contract import RUNGS
-from thorprobe.topk.kernel import Variant, variants
+from thorprobe.topk.variant import Variant, variants
 
 CLUSTERS = (16, 8, 4, 2)
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -82,9 +82,45 @@ def choices(columns: int, dtype: str, *, rung: str = "auto") -> list[Choice]:
     return [choice for choice in found if rung in ("auto", choice.rung)]
 
 
+_LOAD = 4
+# Scores of fp32 in one load, the smallest group that has a maximum of its own.
+_MARGIN = 4.0
+# As in the kernel: standard deviations that a CTA's share of k may be off.
+
+
+def starved(variant: Variant, ctas: int, columns: int, k: int) -> bool:
+    """Say whether a CTA has too few groups of scores for a useful bound.
+
+    The kernel then repeats the row exactly: right, and several times slower (up to 2.4 times the
+    best kernel in the calibration of 2026-11-30). Short kernels need no bound.
+    """
+    if variant.function == "short":
+        return False
+    held = min(variant.capacity, columns / ctas)
+    if ctas == 1 and columns <= variant.capacity:
+        wanted = float(k)
+    else:
+        share = k * held / max(columns, 1)
+        wanted = share + _MARGIN * share**0.5 + 4
+    return 2 * wanted > held / _LOAD
+
+
 def below(rung: str) -> tuple[str, ...]:
     """Return the rungs to fall to from one, in order."""
     return RUNGS[RUNGS.index(rung) + 1 :]
+
+
+_CROWD = 0.05
+# What each further CTA on the busiest SM adds to a wave, as a part of it. With 0 the choice took up
+# to 1.16 times the best kernel's time in 24 SMs, with 0.05 at most 1.09 anywhere, with 0.2 1.17 on
+# the whole device (calibration of 2026-11-30, 216 shapes).
+
+
+def waves(rows: int, *, slots: int, ctas: int, sms: int) -> float:
+    """Return how many waves rows take, a wave counted for more where CTAs share an SM."""
+    many = -(-rows // max(slots, 1))
+    each = -(-(-(-rows // many) * ctas) // max(sms, 1)) if many else 1
+    return many * (1 + _CROWD * (each - 1))
 
 
 def predict(choice: Choice, *, slots: int, sms: int, rows: int, columns: int, dtype: str) -> float:
@@ -94,12 +130,12 @@ def predict(choice: Choice, *, slots: int, sms: int, rows: int, columns: int, dt
     """
     known = costs().choices
     cost = known.get(choice.name) or _nearest(choice, known)
-    waves = -(-rows // max(slots, 1))
+    many = waves(rows, slots=slots, ctas=choice.ctas, sms=sms)
     batches = -(-columns // (choice.ctas * choice.variant.capacity))
     per_sm = rows * columns * _BYTES[dtype] / sms / 1e6
     return (
         cost.launch
-        + waves * (cost.wave + cost.batch * (max(batches, 1) - 1))
+        + many * (cost.wave + cost.batch * (max(batches, 1) - 1))
         + cost.megabyte * per_sm
     )
 

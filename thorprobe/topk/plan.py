@@ -8,9 +8,10 @@ from thorprobe.errors import ThorprobeError
 from thorprobe.record import Record
 from thorprobe.topk import kernel
 from thorprobe.topk.contract import Wish
-from thorprobe.topk.kernel import MERGE, Launch
-from thorprobe.topk.ladder import Choice, below, choices, predict
+from thorprobe.topk.kernel import Launch
+from thorprobe.topk.ladder import Choice, below, choices, predict, starved
 from thorprobe.topk.log import Fall
+from thorprobe.topk.variant import MERGE
 
 
 class Shape(Record, frozen=True, kw_only=True):
@@ -81,7 +82,8 @@ def _asked(shape: Shape) -> list[Choice]:
         return []
     found = choices(shape.columns, shape.dtype)
     if shape.rung == "auto":
-        return found
+        fed = [c for c in found if not starved(c.variant, c.ctas, shape.columns, shape.wish.k)]
+        return fed or found
     ladder = (shape.rung, *below(shape.rung))
     return [choice for choice in found if choice.rung in ladder]
 

@@ -149,10 +149,10 @@ _plans = _Plans()
 def _planned(seen: View, asked: Wish, rung: str) -> tuple[Any, Fall | None]:
     """Return the plan of a call, or the fall of all kernels where there are none here."""
     try:
-        from thorprobe.topk import kernel
+        from thorprobe.topk.kernel import Current
 
-        kernel.activate(seen.device or 0)
-        return _plan(seen, asked, rung, array.current_stream(seen)), None
+        with Current(seen.device or 0):
+            return _plan(seen, asked, rung, array.current_stream(seen)), None
     except (CouldNotProbeError, ImportError) as error:
         reason = getattr(error, "sentence", str(error))
         return None, Fall(rung="kernels", code=0, reason=reason)
@@ -224,6 +224,15 @@ def _run(
     plan, missing = _planned(seen, asked, rung)
     if missing is not None:
         return TORCH, (missing,)
+    from thorprobe.topk.kernel import Current
+
+    with Current(seen.device):
+        return _launched(plan, seen, pointers, arrays)
+
+
+def _launched(
+    plan: Any, seen: View, pointers: _Pointers, arrays: tuple[Any, Any]
+) -> tuple[str, tuple[Fall, ...]]:
     stream = array.current_stream(seen)
     falls: tuple[Fall, ...] = plan.falls
     for step in plan.steps:
