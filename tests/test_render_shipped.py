@@ -68,7 +68,7 @@ def test_the_same_answers_are_printed_once(sweep, arms):
     for document, tables in ((sweep, 2), (arms, 1)):
         page = FORMATS["markdown"](document)
         assert page.count("| # | call |") == tables
-        assert "and &lt;2048&gt; 1024 thr 156,416 B, cluster 16: refused" in page
+        assert "and &lt;2048&gt;, 1024 thr 156,416 B, cluster 16: refused" in page
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

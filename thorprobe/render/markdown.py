@@ -77,7 +77,7 @@ def _driver(document: Document) -> Iterator[str]:
         yield "No launch was refused, faulted or gave a wrong result"
     for outcomes in told:
         outcome = outcomes[0]
-        kernels = kernels_text(o.spec.kernel for o in outcomes)
+        kernels = kernels_text(o.spec.kernel for o in outcomes) + "," * (len(outcomes) > 1)
         label = outcome.spec.footprint.label.removeprefix(outcome.spec.kernel)
         heading = f"{kernels}{label}, cluster {outcome.spec.cluster_size}"
         cause = f", {outcome.cause}" if outcome.cause else ""
