@@ -152,6 +152,16 @@ __device__ __forceinline__ void barrier_init(u64* barrier, u32 arrivals) {
                "r"(arrivals)
                : "memory");
 }
+// Arrives at this CTA's own barrier, which then waits for `bytes`. Done when it returns, unlike what
+// goes through the cluster: a CTA must not leave while something is on its way to it, not even from
+// itself.
+__device__ __forceinline__ void barrier_expect(u64* barrier, u32 bytes) {
+  asm volatile(
+      "{.reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;}" ::"r"(
+          shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
 __device__ __forceinline__ void barrier_wait(u64* barrier) {
   asm volatile(
       "{\n\t.reg .pred done;\n"
@@ -827,7 +837,7 @@ __device__ __forceinline__ void select_long(const Task& task) {
       barrier_init(&s.arrived, WARPS << log_peers);
       barrier_init(&s.told, 1);
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-      peer_announce(peer(&s.told, rank), 4);
+      if (rank != 0) barrier_expect(&s.told, sizeof(s.verdict));
     }
     cluster_arrive_relaxed();
   }
@@ -845,6 +855,7 @@ __device__ __forceinline__ void select_long(const Task& task) {
   if (t == 0) s.count = s.crowded = 0;
   const u32 length = task.length(asked), wanted = min(task.k, length);
   if (UNLIKELY(task.trivial(length))) {
+    if (cluster) cluster_wait();  // No CTA leaves a cluster that is still starting.
     if (!APART && rank == 0) task.take_all(length);
     return;
   }
@@ -925,7 +936,7 @@ __device__ __forceinline__ void select_long(const Task& task) {
   if (rank == 0) {
     done = lead(task, candidates, part, log_peers, highest, most_all, wanted, bins, sorted, s,
                 [&](bool good) {
-                  if (t < peers && cluster)
+                  if (0 < t && t < peers && cluster)  // The leader knows: it may leave first.
                     peer_send(peer(&s.verdict, t), good ? DONE : REPEAT, peer(&s.told, t));
                 });
   } else {

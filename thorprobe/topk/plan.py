@@ -81,6 +81,9 @@ def _asked(shape: Shape) -> list[Choice]:
     if shape.rung == "torch":
         return []
     found = choices(shape.columns, shape.dtype)
+    if shape.strided:
+        # Gaps cost registers, and NVRTC 13.0 went wrong at the 64 that 1,024 threads may have.
+        found = [choice for choice in found if choice.variant.threads <= _SPARE_THREADS]
     if shape.rung == "auto":
         fed = [c for c in found if not starved(c.variant, c.ctas, shape.columns, shape.wish.k)]
         return fed or found
@@ -121,6 +124,7 @@ def _offer(choice: Choice, shape: Shape, device: int, stream: int, sms: int) -> 
     )
 
 
+_SPARE_THREADS = 512
 _ANSWERS: dict[tuple[Any, ...], tuple[int, str]] = {}
 
 

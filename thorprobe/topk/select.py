@@ -237,13 +237,14 @@ def _launched(
     falls: tuple[Fall, ...] = plan.falls
     for step in plan.steps:
         if not step.refused:
-            parts = _parts(step.parts_bytes, *arrays) if step.parts_bytes else 0
+            # Held until the launches are made: without a pool, memory that is dropped is freed.
+            held = _parts(step.parts_bytes, *arrays) if step.parts_bytes else None
             wide = (
                 seen.pointer,
                 pointers.lengths,
                 pointers.out,
                 pointers.status,
-                parts,
+                held[1] if held else 0,
                 seen.strides[0],
                 pointers.out_stride,
             )
@@ -263,13 +264,18 @@ def _refusal(step: Any) -> Fall:
     return Fall(rung=step.choice.rung, code=step.refused, reason=told)
 
 
-def _parts(size: int, logits: Any, workspace: Any) -> int:
+def _parts(size: int, logits: Any, workspace: Any) -> tuple[Any, int]:
+    """Return the memory that ``part`` and ``merge`` share, and its address.
+
+    What is made here is freed in stream order by the library's own allocator, or by a free that
+    waits for the device.
+    """
     if workspace is None:
-        # Freed in stream order by the library's own allocator.
-        return array.view(array.empty(logits, (size // 8 * 2,), "int32")).pointer
+        made = array.empty(logits, (size // 8 * 2,), "int32")
+        return made, array.view(made).pointer
     held = array.view(workspace)
     array.check_workspace(held, array.view(logits), size)
-    return held.pointer
+    return workspace, held.pointer
 
 
 def _status(status: Any, seen: View) -> int:
