@@ -96,22 +96,36 @@ def test_a_mask_whose_blocks_differ_by_query_is_refused(hidden):
 
 
 def test_scores_do_not_depend_on_how_many_are_held_at_once(monkeypatch):
-    """Scored in slabs of queries, the result is the same, and rows start at 16 bytes."""
+    """Scored in slabs of queries, the result is the same; columns are rounded up."""
     torch.manual_seed(0)
     queries, keys = torch.randn(2, 9, 4, 8), torch.randn(2, 7, 8)
     whole = qsa_blocks.scores(queries, keys)
     monkeypatch.setattr(qsa_blocks, "_SLAB_BYTES", 1)
     parts = qsa_blocks.scores(queries, keys)
-    torch.testing.assert_close(whole, parts, rtol=1e-6, atol=1e-6)
-    assert whole.shape == (18, 7)
-    assert whole.stride() == (8, 1)
+    torch.testing.assert_close(whole[:, :7], parts[:, :7], rtol=1e-6, atol=1e-6)
+    assert whole.shape == (18, 64)
+    assert whole.stride() == (64, 1)
     by_hand = (queries[1, 3] @ keys[1, 5]).relu().sum() / 8**0.5
     torch.testing.assert_close(whole[9 + 3, 5], by_hand)
 
 
+@pytest.mark.parametrize("limit", [0, 1 << 20], ids=["on the device", "on the host"])
+def test_what_is_visible_is_read_the_same_on_host_and_device(monkeypatch, limit):
+    """Counts, first tokens, the largest count and whether anything is padded."""
+    monkeypatch.setattr(qsa_blocks, "_HOST_BYTES", limit)
+    seen = qsa_blocks.visible(_causal(3, (0, 7, 58)))
+    assert seen.starts.tolist() == [0, 7, 58]
+    assert seen.counts[:, -1].tolist() == [61, 54, 3]
+    assert seen.counts[2, :58].tolist() == [0] * 58
+    assert (seen.most, seen.unpadded) == (61, False)
+    assert qsa_blocks.visible(_causal()).unpadded
+
+
 def test_tokens_of_blocks_and_the_rest_are_filled_in():
     """Blocks become their tokens, -1 stays, and tokens after the last whole block are added."""
-    seen = qsa_blocks.Visible(starts=torch.tensor([3]), counts=torch.tensor([[11, 2]]))
+    seen = qsa_blocks.Visible(
+        starts=torch.tensor([3]), counts=torch.tensor([[11, 2]]), most=11, unpadded=False
+    )
     chosen = torch.tensor([[1, -1], [-1, -1]], dtype=torch.int32)
     out = torch.full((1, 2, 11), -7, dtype=torch.int32)
     qsa_blocks.fill_tokens(out, chosen, seen, 4)

@@ -10,6 +10,7 @@ from thorprobe.plan import model_topk as plans
 from thorprobe.plan.model_topk import ModelOptions, Step
 from thorprobe.run.qwen4exp import Model
 from thorprobe.run.selection_watch import LadderWatch, ReferenceWatch, Taken, Visited
+from thorprobe.topk import qsa_blocks
 from thorprobe.topk.qwen4exp import Batched, Select, through_ladder, watched
 
 Progress = Callable[[int, int], None]
@@ -163,7 +164,8 @@ def _warm(model: Model, options: ModelOptions, select: Select | None) -> None:
     where = model.place.torch_device
     last = (options.context + options.decode_tokens) // model.ratio
     for rows in dict.fromkeys(options.requests * step.tokens for step in plans.steps(options)):
-        for columns in dict.fromkeys((min(last, options.prefill_chunk // model.ratio), last)):
+        for blocks in dict.fromkeys((min(last, options.prefill_chunk // model.ratio), last)):
+            columns = qsa_blocks.columns(blocks)
             if columns:
                 lengths = torch.full((rows,), columns, dtype=torch.int32, device=where)
                 scores = torch.zeros(rows, columns, device=where)

@@ -15,8 +15,12 @@ from thorprobe.errors import CouldNotProbeError
 _SLAB_BYTES = 1 << 30
 # Largest product of queries and blocks per head that is held at once.
 
-_ALIGNED = 4
-# Scores start each row at 16 bytes, as vLLM's call site demands of its stride.
+_COLUMN_STEP = 64
+# Columns are rounded up, as vLLM rounds those of a prefill: a decode then keeps its shape for 256
+# tokens, and with it what the ladder prepared. Rows start at 16 bytes, as its kernels like best.
+
+_HOST_BYTES = 1 << 20
+# Masks up to here are read on the host: one copy takes less time than a score of tiny kernels.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +43,15 @@ class Reads:
 
 @dataclass(frozen=True, kw_only=True)
 class Visible:
-    """What each query sees: ``counts`` tokens [requests, queries] from ``starts`` [requests] on."""
+    """What each query sees: ``counts`` tokens [requests, queries] from ``starts`` [requests] on.
+
+    ``most`` is the largest count; ``unpadded`` says that every request starts at its first token.
+    """
 
     starts: Any
     counts: Any
+    most: int
+    unpadded: bool
 
     def lengths(self, ratio: int) -> Any:
         """Complete blocks of each query, int32 [requests x queries]: the rows' valid prefix."""
@@ -61,6 +70,9 @@ def visible(mask: Any) -> Visible:
     import torch
 
     seen = mask[:, 0]
+    where = seen.device
+    if seen.numel() <= _HOST_BYTES:
+        seen = seen.cpu()
     tokens = seen.shape[-1]
     counts = seen.sum(-1)
     as_bytes = seen.contiguous().view(torch.uint8)
@@ -75,31 +87,46 @@ def visible(mask: Any) -> Visible:
             "request at different tokens, so its blocks cannot be scored together",
             "a causal mask, with padding on the left only, is what the batched selection takes",
         )
-    return Visible(starts=starts.clamp(max=tokens - 1), counts=counts)
+    return Visible(
+        starts=starts.clamp(max=tokens - 1).to(where),
+        counts=counts.to(where),
+        most=int(counts.max()),
+        unpadded=not bool(starts.any()),
+    )
 
 
-def block_keys(reads: Reads, rotate: Any, seen: Visible, blocks: int) -> Any:
-    """Keys of the first ``blocks`` blocks of each request, [requests, blocks, head_dim].
+def columns(blocks: int) -> int:
+    """Return the columns of the scores of so many blocks."""
+    return -(-blocks // _COLUMN_STEP) * _COLUMN_STEP
 
-    ``rotate`` is transformers' own ``apply_rotary_pos_emb``.
+
+def block_keys(reads: Reads, rotate: Any, seen: Visible) -> Any:
+    """Keys of each request's blocks, [requests, blocks, head_dim].
+
+    There are as many as the query that sees most has; ``rotate`` is transformers' own ``apply_rotary_pos_emb``.
     """
     import torch
 
-    raw_keys = reads.raw_keys
+    raw_keys, cos, sin = reads.raw_keys, reads.cos, reads.sin
     requests, tokens, width = raw_keys.shape
     ratio = reads.indexer.compress_ratio
-    places = seen.starts[:, None] + torch.arange(blocks * ratio, device=raw_keys.device)
-    # A request that is padded has fewer blocks; those beyond its own are never in a row's length.
-    places = places.clamp_(max=tokens - 1)
-    pooled = _rows(raw_keys, places).view(requests, blocks, ratio, width).float().mean(2)
-    heads = places[:, ::ratio]
-    rotated = rotate(
-        reads.indexer.k_layernorm(pooled.to(raw_keys.dtype))[:, :, None],
-        cos=_rows(reads.cos, heads),
-        sin=_rows(reads.sin, heads),
-        unsqueeze_dim=2,
-    )
-    return rotated[:, :, 0]
+    blocks = seen.most // ratio
+    if seen.unpadded:
+        whole = slice(blocks * ratio)
+        raw_keys, cos, sin = (
+            raw_keys[:, whole],
+            cos[:, whole][:, ::ratio],
+            sin[:, whole][:, ::ratio],
+        )
+    else:
+        places = seen.starts[:, None] + torch.arange(blocks * ratio, device=raw_keys.device)
+        # A padded request has fewer blocks; those beyond its own are in no row's length.
+        places = places.clamp_(max=tokens - 1)
+        heads = places[:, ::ratio]
+        raw_keys, cos, sin = _rows(raw_keys, places), _rows(cos, heads), _rows(sin, heads)
+    groups = raw_keys.reshape(requests, blocks, ratio, width)
+    pooled = reads.indexer.k_layernorm(groups.float().mean(2).to(raw_keys.dtype))
+    return rotate(pooled[:, :, None], cos=cos, sin=sin, unsqueeze_dim=2)[:, :, 0]
 
 
 def _rows(values: Any, places: Any) -> Any:
@@ -114,45 +141,42 @@ def _rows(values: Any, places: Any) -> Any:
 
 
 def scores(queries: Any, keys: Any) -> Any:
-    """Scores of every block for every query, fp32 [requests x queries, blocks].
+    """Scores of every block for every query, fp32 [requests x queries, columns(blocks)].
 
-    ``queries`` [requests, queries, heads, head_dim], ``keys`` [requests, blocks, head_dim]. The
-    row pitch is a multiple of 4 elements. Values beyond a row's length are of blocks that the query
-    does not see.
+    ``queries`` [requests, queries, heads, head_dim], ``keys`` [requests, blocks, head_dim]. What
+    lies beyond a row's length is of blocks that the query does not see, or nothing at all.
     """
     import torch
 
     requests, count, heads, width = queries.shape
     blocks = keys.shape[1]
-    pitch = -(-blocks // _ALIGNED) * _ALIGNED
+    pitch = columns(blocks)
     made = torch.empty(requests, count, pitch, dtype=torch.float32, device=queries.device)
-    columns = keys.float().transpose(1, 2)
+    turned = keys.float().transpose(1, 2)
     slab = max(1, _SLAB_BYTES // max(1, 4 * requests * heads * blocks))
     for first in range(0, count, slab):
         part = queries[:, first : first + slab].float()
-        products = torch.matmul(part.flatten(1, 2), columns).view(*part.shape[:3], blocks)
-        summed = products.relu_().sum(2)
-        made[:, first : first + slab, :blocks] = summed.div_(math.sqrt(width))
-    return made.view(requests * count, pitch)[:, :blocks]
+        products = torch.matmul(part.flatten(1, 2), turned).view(*part.shape[:3], blocks)
+        summed = made[:, first : first + slab, :blocks]
+        torch.sum(products.relu_(), 2, out=summed)
+        summed.div_(math.sqrt(width))
+    return made.view(requests * count, pitch)
 
 
 def fill_tokens(out: Any, chosen: Any, seen: Visible, ratio: int) -> None:
     """Write tokens of the chosen blocks, and those after the last complete block, into ``out``.
 
     ``chosen`` int32 [requests x queries, k], -1 where there is none; ``out`` int32
-    [requests, queries, at least k x ratio + ratio - 1], -1 where nothing is written.
+    [requests, queries, k x ratio + ratio - 1], -1 where nothing is written.
     """
     import torch
 
     requests, queries = seen.counts.shape
-    k = chosen.shape[-1]
-    within = torch.arange(ratio, dtype=torch.int32, device=out.device)
-    starts = seen.starts[:, None].to(torch.int32)
-    blocks = chosen.view(requests, queries, k, 1)
-    tokens = starts[..., None, None] + blocks * ratio + within
-    out[..., : k * ratio] = torch.where(blocks >= 0, tokens, -1).flatten(2)
-    counts = seen.counts.to(torch.int32)
-    whole = counts // ratio * ratio
-    tail = torch.arange(ratio - 1, dtype=torch.int32, device=out.device)
-    rest = torch.where(tail < (counts - whole)[..., None], (starts + whole)[..., None] + tail, -1)
-    out[..., k * ratio : k * ratio + ratio - 1] = rest
+    counts = seen.counts.to(torch.int32)[..., None, None]
+    # What follows the last complete block is one more block, of which fewer tokens are visible.
+    blocks = torch.cat([chosen.view(requests, queries, -1, 1), counts // ratio], 2)
+    tokens = blocks * ratio + torch.arange(ratio, dtype=torch.int32, device=out.device)
+    visible_ones = (blocks >= 0) & (tokens < counts)
+    if not seen.unpadded:
+        tokens = tokens + seen.starts.to(torch.int32)[:, None, None, None]
+    out.copy_(torch.where(visible_ones, tokens, -1).flatten(2)[..., : out.shape[-1]])

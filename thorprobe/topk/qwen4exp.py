@@ -67,11 +67,11 @@ class Batched:
         qsa_blocks.fill_tokens(reads.out, chosen, seen, reads.indexer.compress_ratio)
 
     def score(self, reads: qsa_blocks.Reads) -> tuple[qsa_blocks.Visible, Any, Any]:
-        """Return what is visible, scores fp32 [rows, blocks] and lengths int32 [rows]."""
+        """Return what is visible, scores fp32 [rows, columns] and lengths int32 [rows]."""
         seen = qsa_blocks.visible(reads.mask)
         lengths = seen.lengths(reads.indexer.compress_ratio)
         rotate = modeling().apply_rotary_pos_emb
-        keys = qsa_blocks.block_keys(reads, rotate, seen, int(lengths.max()))
+        keys = qsa_blocks.block_keys(reads, rotate, seen)
         return seen, qsa_blocks.scores(reads.queries, keys), lengths
 
     def choose(self, scores: Any, lengths: Any, k: int) -> Any:
