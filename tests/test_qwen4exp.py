@@ -32,10 +32,10 @@ def indexer():
         requests, _, queries, tokens = mask.shape
         hidden = torch.randn(requests, tokens, config.hidden_size)
         places = rotary(hidden, torch.arange(tokens).expand(3, requests, tokens))
-        with torch.no_grad():
-            given = mask if dtype is torch.bool else mask.float().log()
-            assert queries == tokens
-            return made(hidden, places, given, None)
+        given = mask if dtype is torch.bool else mask.float().log()
+        assert queries == tokens
+        # Gradients are on, as where a model is trained around its selection.
+        return made(hidden, places, given, None)
 
     return call
 

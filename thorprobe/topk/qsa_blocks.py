@@ -103,7 +103,8 @@ def columns(blocks: int) -> int:
 def block_keys(reads: Reads, rotate: Any, seen: Visible) -> Any:
     """Keys of each request's blocks, [requests, blocks, head_dim].
 
-    There are as many as the query that sees most has; ``rotate`` is transformers' own ``apply_rotary_pos_emb``.
+    There are as many as the query that sees most has; ``rotate`` is transformers' own
+    ``apply_rotary_pos_emb``.
     """
     import torch
 

@@ -61,10 +61,13 @@ class Batched:
         self._select = select
 
     def replace(self, reads: qsa_blocks.Reads) -> None:
-        """Score, select and fill in the tokens."""
-        seen, scores, lengths = self.score(reads)
-        chosen = self.choose(scores, lengths, reads.indexer.block_topk)
-        qsa_blocks.fill_tokens(reads.out, chosen, seen, reads.indexer.compress_ratio)
+        """Score, select and fill in the tokens; indices have no gradient, so none is kept."""
+        import torch
+
+        with torch.no_grad():
+            seen, scores, lengths = self.score(reads)
+            chosen = self.choose(scores, lengths, reads.indexer.block_topk)
+            qsa_blocks.fill_tokens(reads.out, chosen, seen, reads.indexer.compress_ratio)
 
     def score(self, reads: qsa_blocks.Reads) -> tuple[qsa_blocks.Visible, Any, Any]:
         """Return what is visible, scores fp32 [rows, columns] and lengths int32 [rows]."""
