@@ -2,9 +2,11 @@
 """Shared fixtures, and the waiving of GPU tests where there is no GPU."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +16,24 @@ HERE = Path(__file__).parent
 os.environ.setdefault("COLUMNS", "120")
 os.environ["TERM"] = "dumb"
 os.environ["NO_COLOR"] = "1"
+
+
+_IMPORTS = re.compile(r"^(?:import|from) (?:torch|transformers)\b", re.MULTILINE)
+
+
+def _needing_torch():
+    """Return the test files that import torch or transformers, themselves or by what they load."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in HERE.glob("*.py")}
+    direct = {stem for stem, text in texts.items() if _IMPORTS.search(text)}
+    loaded = {stem for stem in direct if not stem.startswith("test_")}
+    indirect = {
+        stem for stem, text in texts.items() if any(f"{name}.py" in text for name in loaded)
+    }
+    return sorted(stem for stem in direct | indirect if stem.startswith("test_"))
+
+
+_LACKING = [name for name in ("torch", "transformers") if find_spec(name) is None]
+collect_ignore = [f"{stem}.py" for stem in _needing_torch()] if _LACKING else []
 
 
 def _gpu_here() -> str:
@@ -47,6 +67,11 @@ def pytest_terminal_summary(terminalreporter, config):
     count, reason = config.stash.get(_WAIVED, (0, ""))
     if count:
         terminalreporter.write_line(f"GPU tests waived: {count} ({reason})")
+    if collect_ignore:
+        terminalreporter.write_line(
+            f"files of tests waived: {len(collect_ignore)} (no {' and '.join(_LACKING)}; "
+            "pip install '.[torch,test]')"
+        )
 
 
 @pytest.fixture(scope="session")
