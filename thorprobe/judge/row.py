@@ -89,12 +89,17 @@ def _finding(fleet: Fleet, found: Sides, failing: Sequence[int], table: OracleSu
             for x in found.other_arms
             if set(failing) <= set(sorted_by.failing(fleet.row.k, [x]))
         ]
-        also = f", and measured on {' and '.join(seen)}" if seen else ""
+        also = f", and measured on {_listed(seen)}" if seen else ""
         origin = found.own_arms[0].line.origin.value
         first = f"The failing cluster {one} {sizes_text(failing)}, {origin} for {subject}{also}"
     if subject in table.alone:
         return f"{first}; where {subject} is the only GPU: {table.alone[subject]}"
     return f"{first}; {table.finding[:1].lower()}{table.finding[1:]}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return ``a, b and c``."""
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def _next(found: Sides) -> str:
