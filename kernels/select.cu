@@ -1,27 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// select_cluster, select_part, select_merge: the k best scores of each row, exact, in a fixed order.
+// short_N, long_N, part_N with merge_1: the k best scores of each row, exact, in a fixed order.
 //
-// Contract (C++17, no headers, one source for every rung of the ladder)
-//   select_cluster  grid (rows, CS, 1), cluster (1, CS, 1) given at launch, CS 1..16; CS 1 needs none
-//   select_part     grid (rows, PARTS, 1), no cluster: leaves candidates in `parts`
-//   select_merge    grid (rows, 1, 1), after select_part on the same stream
-//   block (THREADS, 1, 1), dynamic shared memory: shared_bytes(k, cap) of the host, HEAD + 8 B each
+// Contract (C++17, no headers, NVRTC -default-device, one source for every rung of the ladder)
+//   short_N  grid (rows, 1, 1): a row of at most THREADS * N scores in the registers of one CTA
+//   long_N   grid (rows, CS, 1), cluster (1, CS, 1) given at launch; CS is 1, 2, 4, 8 or 16
+//   part_N   grid (rows, PARTS, 1), no cluster, PARTS as CS: leaves candidates in `parts`
+//   merge_1  grid (rows, 1, 1), after part_N on the same stream
+//   block (THREADS, 1, 1), THREADS 512 or 1,024; N scores a thread in registers at once
+//   dynamic shared memory: 4 * BINS + 8 * (room + cap) bytes
 //
 //   logits   [rows, columns] fp32, fp16 or bf16 (-DSCORE=0, 1, 2), any alignment; row_stride in
 //            elements; -DSTRIDED=1 compiles the variant for a column stride other than 1
 //   lengths  i32 [rows]; negative counts as 0, more than columns as columns
 //   out      i32 [rows, k], out_stride in elements; indices of the k best, best first, equal scores
 //            by index; a row of length <= k holds 0..length-1 unless SORTED is asked; then -1
-//   paths    u32 [rows] or null: 1 trivial, 2 direct, 3 candidates, 4 exact (what each row took),
+//   paths    u32 [rows] or null: 1 trivial, 2 short, 3 candidates, 4 exact (what each row took),
 //            and 16 more where its length was more than the columns
-//   flags    ANY_TIES 1, NAN_LAST 2, SORTED 4
+//   parts    rows x (256 + 8 * cap) bytes of part_N and merge_1
+//   flags    ANY_TIES 1, NAN_LAST 2, SORTED 4; room >= k + CROWDED entries; cap >= 2 k candidates and
+//            a power of two; log_cluster: log2 of CS or PARTS
 //
 // A score is ordered by a 32-bit key (-0 as +0, every NaN alike), a tie by the smaller index.
 //
 // How a row is selected (docs/topk.md has the measurements behind it):
 // 1. Rows are cut into units of a warp's 16-byte loads, dealt out over the CTAs, so that trends along
-//    the row fall on all alike. A thread keeps its first 16 scores in registers.
+//    the row fall on all alike. A thread keeps its first N scores in registers.
 // 2. Bound: the m-th largest of the threads' maxima is a threshold T that at least m scores reach.
 //    m is the CTA's share of k with a margin, so few scores pass T, and they go to one CTA's shared
 //    memory (DSMEM). Histograms count log-scale bins below the maximum: any scale of scores will do.
@@ -84,16 +88,6 @@ typedef float Score;
 typedef u16 Score;
 #endif
 
-__device__ __forceinline__ u32 cluster_size() {
-  u32 n;
-  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
-  return n;
-}
-__device__ __forceinline__ u32 cluster_rank() {
-  u32 r;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-  return r;
-}
 __device__ __forceinline__ void cluster_arrive() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
