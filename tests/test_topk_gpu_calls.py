@@ -323,3 +323,24 @@ def test_lengths_beyond_the_columns_read_nothing_beyond(plans):
     wanted = _wanted(logits, lengths.clamp(max=COLUMNS))
     for rung in KERNEL_RUNGS:
         assert torch.equal(topk.select(logits, lengths, K, rung=rung), wanted)
+
+
+@EVERY_RUNG
+def test_clusters_come_and_go_whatever_their_rows_ask(rung):
+    """Thousands of rows without work, short, long and repeated exactly, end without a fault.
+
+    A CTA that leaves while a store of its own is on the way faults now and then (719), so that it
+    takes many clusters of all kinds side by side to see it.
+    """
+    logits, _ = _input(rows=64)
+    logits = logits[:, :8_192].contiguous()
+    logits[::4] = 1.0  # All equal: repeated exactly.
+    asked = torch.tensor([0, 512, 513, 8_192], dtype=torch.int32, device="cuda")
+    order = torch.randint(64, (4_000,), device="cuda")
+    lengths = asked[torch.randint(4, (4_000,), device="cuda")]
+    many = logits[order]
+    wanted = _wanted(many, lengths)
+    for _ in range(20):
+        found = topk.select(many, lengths, K, rung=rung)
+    torch.cuda.synchronize()
+    assert torch.equal(found, wanted)
