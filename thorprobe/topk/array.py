@@ -2,6 +2,7 @@
 """Arrays of torch, CuPy and NumPy seen alike: pointer, type, shape, strides, device, stream."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from thorprobe.topk.contract import DTYPES, MAX_COLUMNS, ArgumentError
@@ -13,9 +14,12 @@ _WORKSPACE_ALIGNMENT = 8
 # The kernels keep 64-bit words there.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class View:
-    """One array: strides in elements, ``device`` the CUDA ordinal or None on the host."""
+    """One array: strides in elements, ``device`` the CUDA ordinal or None on the host.
+
+    Not frozen: three are made a call, and a frozen one takes several times as long to make.
+    """
 
     library: str
     pointer: int
@@ -51,16 +55,16 @@ def view(array: Any) -> View:
         raise _no_array(array) from error
 
 
+@lru_cache(maxsize=64)
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _view(array: Any, library: str) -> View:
     if library == TORCH:
         device = array.device.index if array.is_cuda else None
         return View(
-            TORCH,
-            array.data_ptr(),
-            str(array.dtype)[6:],
-            tuple(array.shape),
-            array.stride(),
-            device,
+            TORCH, array.data_ptr(), _name(array.dtype), array.shape, array.stride(), device
         )
     item = array.dtype.itemsize
     strides = tuple(stride // item for stride in array.strides)
@@ -77,7 +81,7 @@ def check(logits: View, lengths: View) -> None:
         )
     if len(logits.shape) != 2:
         raise ArgumentError(
-            f"logits of shape {logits.shape} were given", "logits is [rows, columns]"
+            f"logits of shape {tuple(logits.shape)} were given", "logits is [rows, columns]"
         )
     rows, columns = logits.shape
     if columns > MAX_COLUMNS:
@@ -93,7 +97,7 @@ def check(logits: View, lengths: View) -> None:
         )
     if lengths.dtype != "int32" or lengths.shape != (rows,):
         raise ArgumentError(
-            f"lengths of type {lengths.dtype} and shape {lengths.shape} were given",
+            f"lengths of type {lengths.dtype} and shape {tuple(lengths.shape)} were given",
             f"lengths is int32 [{rows}], a valid prefix for each row of logits",
         )
     if rows > 1 and lengths.strides != (1,):
@@ -109,7 +113,7 @@ def check_out(out: View, logits: View, k: int) -> None:
     """Raise ArgumentError where ``out`` cannot hold the result."""
     if out.dtype != "int32" or out.shape != (logits.shape[0], k):
         raise ArgumentError(
-            f"out of type {out.dtype} and shape {out.shape} was given",
+            f"out of type {out.dtype} and shape {tuple(out.shape)} was given",
             f"out is int32 [{logits.shape[0]}, {k}]",
         )
     if out.shape[0] and k > 1 and out.strides[1] != 1:
@@ -128,7 +132,7 @@ def check_status(status: View, logits: View) -> None:
     rows = logits.shape[0]
     if (status.dtype, status.shape) != ("int32", (rows,)) or (rows > 1 and status.strides != (1,)):
         raise ArgumentError(
-            f"status of type {status.dtype}, shape {status.shape} and strides {status.strides} was "
+            f"status of type {status.dtype}, shape {tuple(status.shape)} and strides {status.strides} was "
             "given",
             f"status is int32 [{rows}], contiguous",
         )
@@ -149,7 +153,7 @@ def check_workspace(workspace: View, logits: View, size: int) -> None:
         or workspace.pointer % _WORKSPACE_ALIGNMENT
     ):
         raise ArgumentError(
-            f"a workspace of type {workspace.dtype}, shape {workspace.shape} and strides "
+            f"a workspace of type {workspace.dtype}, shape {tuple(workspace.shape)} and strides "
             f"{workspace.strides} was given",
             f"this shape needs uint8 [{size}], contiguous and aligned to {_WORKSPACE_ALIGNMENT} B; "
             "see `workspace_bytes`",

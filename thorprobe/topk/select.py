@@ -2,6 +2,7 @@
 """``select`` and ``explain``: the ladder as a model calls it."""
 
 import threading
+from functools import lru_cache
 from typing import Any
 
 from thorprobe.errors import CouldNotProbeError
@@ -109,8 +110,11 @@ def explain(
         if seen.device is None:
             why = "the arrays are on the host"
         return Explanation(rung=TORCH, why=why)
-    plan, missing = _planned(seen, asked, rung)
-    if missing is not None:
+    try:
+        with _kernels().Current(seen.device):
+            plan = _plan(seen, asked, rung, array.current_stream(seen))
+    except (CouldNotProbeError, ImportError) as error:
+        missing = _missing(error)
         return Explanation(rung=TORCH, why=missing.reason, falls=(missing,))
     offers = tuple(
         f"{offer.choice.rung} ({offer.choice.name}): "
@@ -146,16 +150,17 @@ class _Plans(threading.local):
 _plans = _Plans()
 
 
-def _planned(seen: View, asked: Wish, rung: str) -> tuple[Any, Fall | None]:
-    """Return the plan of a call, or the fall of all kernels where there are none here."""
-    try:
-        from thorprobe.topk.kernel import Current
+@lru_cache(maxsize=1)
+def _kernels() -> Any:
+    """Import the kernels at the first call that needs them: the host's rung needs no CUDA."""
+    from thorprobe.topk import kernel
 
-        with Current(seen.device or 0):
-            return _plan(seen, asked, rung, array.current_stream(seen)), None
-    except (CouldNotProbeError, ImportError) as error:
-        reason = getattr(error, "sentence", str(error))
-        return None, Fall(rung="kernels", code=0, reason=reason)
+    return kernel
+
+
+def _missing(error: Exception) -> Fall:
+    """Return the fall of all kernels where they cannot be had."""
+    return Fall(rung="kernels", code=0, reason=getattr(error, "sentence", str(error)))
 
 
 def _plan(seen: View, asked: Wish, rung: str, stream: int) -> Any:
@@ -164,9 +169,8 @@ def _plan(seen: View, asked: Wish, rung: str, stream: int) -> Any:
     Rows of about the same length share one, because a model's rows grow with every token. Raises
     ArgumentError where there is none and the stream is being captured.
     """
-    from thorprobe.topk import kernel
-
-    device = seen.device if seen.device is not None else 0
+    kernel = _kernels()
+    device = seen.device or 0
     strided = seen.shape[1] > 1 and seen.strides[1] != 1
     gap = seen.strides[1] if strided else 1
     rows, columns = seen.shape[0], shape_class(seen.shape[1])
@@ -221,19 +225,18 @@ def _run(
     """
     if seen.device is None or rung == TORCH or seen.shape[1] == 0:
         return TORCH, ()
-    plan, missing = _planned(seen, asked, rung)
-    if missing is not None:
-        return TORCH, (missing,)
-    from thorprobe.topk.kernel import Current
-
-    with Current(seen.device):
-        return _launched(plan, seen, pointers, arrays)
+    try:
+        with _kernels().Current(seen.device):
+            stream = array.current_stream(seen)
+            plan = _plan(seen, asked, rung, stream)
+            return _launched(plan, stream, seen, pointers, arrays)
+    except (CouldNotProbeError, ImportError) as error:
+        return TORCH, (_missing(error),)
 
 
 def _launched(
-    plan: Any, seen: View, pointers: _Pointers, arrays: tuple[Any, Any]
+    plan: Any, stream: int, seen: View, pointers: _Pointers, arrays: tuple[Any, Any]
 ) -> tuple[str, tuple[Fall, ...]]:
-    stream = array.current_stream(seen)
     falls: tuple[Fall, ...] = plan.falls
     for step in plan.steps:
         if not step.refused:
