@@ -132,8 +132,8 @@ def check_status(status: View, logits: View) -> None:
     rows = logits.shape[0]
     if (status.dtype, status.shape) != ("int32", (rows,)) or (rows > 1 and status.strides != (1,)):
         raise ArgumentError(
-            f"status of type {status.dtype}, shape {tuple(status.shape)} and strides {status.strides} was "
-            "given",
+            f"status of type {status.dtype}, shape {tuple(status.shape)} and strides "
+            f"{status.strides} was given",
             f"status is int32 [{rows}], contiguous",
         )
     if status.device != logits.device:
