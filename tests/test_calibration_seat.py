@@ -70,7 +70,7 @@ class _PlayedLaunch:
 @pytest.fixture
 def seat(monkeypatch):
     """Return a seat on the played launches."""
-    monkeypatch.setattr("thorprobe.run.calibration.Launch", _PlayedLaunch)
+    monkeypatch.setattr("thorprobe.topk.plan.Launch", _PlayedLaunch)
     monkeypatch.setattr(_PlayedLaunch, "made", ())
 
     def time(launch, launches, replays):

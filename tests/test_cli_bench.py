@@ -55,6 +55,8 @@ def bed(monkeypatch):
         (["--fail-on", "refused"], "only `wrong`"),
         (["--costs", "f"], "without `--calibrate`"),
         (["--calibrate", "--rows", "1", "--peer", "torch"], "`--rows`, `--peer` was given"),
+        (["--calibrate", "--k", "64", "--dtype", "float16"], "`--k`, `--dtype` was given"),
+        (["--calibrate", "--launches", "9", "--ties", "any"], "`--ties`, `--launches` was given"),
         (["--replay", "none.json"], "no such file"),
         (["--replay", "../reports/claims.json"], "an answer of `claims`"),
         (["--calibrate", "--replay", "../reports/claims.json"], "`bench --calibrate` was asked"),

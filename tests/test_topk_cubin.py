@@ -16,7 +16,7 @@ from thorprobe.run import cubin
 from thorprobe.run.compile import TARGETS, compile_cubin
 from thorprobe.topk import kernel
 from thorprobe.topk.contract import DTYPES, MAX_K
-from thorprobe.topk.variant import MERGE, VARIANTS
+from thorprobe.topk.variant import MERGE
 from thorprobe.topk.variant import variants as kernels_of
 
 SMALLEST_OPT_IN = 101_376
@@ -97,8 +97,7 @@ def test_a_compilation_keeps_its_bounds(compiled, case):
         assert facts.required_cluster is None, name
         assert facts.parameter_bytes == 7 * 8 + 7 * 4, name
         for k in (1, 7, 512, 1_024, MAX_K):
-            dynamic = max(kernel.shared_bytes(v, k) for v in kernels_of(dtype))
-            assert facts.static_smem + dynamic <= SMALLEST_OPT_IN, (name, k)
+            assert facts.static_smem + kernel.shared_bytes(k) <= SMALLEST_OPT_IN, (name, k)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +109,7 @@ def test_dynamic_shared_memory_follows_from_k(k, dynamic):
 
     The kernel's 2,048 bins are of 4 B.
     """
-    assert {kernel.shared_bytes(variant, k) for variant in VARIANTS} == {dynamic}
+    assert kernel.shared_bytes(k) == dynamic
 
 
 def test_only_what_is_used_is_in_a_cubin(compiled):

@@ -13,7 +13,8 @@ from thorprobe.judge import calibration as judge
 from thorprobe.judge.calibration import Grid
 from thorprobe.plan.calibration import CalibrationOptions
 from thorprobe.record import Origin, Status
-from thorprobe.run.calibration import Progress, Room, measure
+from thorprobe.run.bench import Progress
+from thorprobe.run.calibration import Room, measure
 from thorprobe.words.calibration import CalibrationSummary, ChoiceTimes
 
 Answer = Evidence[ChoiceTimes, CalibrationSummary]

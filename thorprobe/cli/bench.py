@@ -121,12 +121,21 @@ def bench(
     if costs is not None and not calibrate:
         raise UsageError("`--costs` was given without `--calibrate`", "add `--calibrate`")
     if calibrate:
+        from thorprobe.plan.bench import BenchOptions
+
+        usual = BenchOptions()
         asked = {
             "--rows": rows,
             "--columns": columns,
+            "--k": k != usual.k,
+            "--dtype": dtype != usual.dtype,
             "--distribution": distribution,
             "--rung": rung,
             "--peer": peer,
+            "--ties": ties != usual.ties,
+            "--launches": launches != usual.launches,
+            "--replays": replays != usual.replays,
+            "--host-calls": host_calls != usual.host_calls,
             "--partition": partition,
             "--svg": svg,
         }

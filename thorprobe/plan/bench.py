@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from thorprobe.errors import UsageError
 from thorprobe.record import Record
-from thorprobe.topk.contract import DTYPES, MAX_K, RUNGS
+from thorprobe.topk.contract import DTYPES, MAX_K, RUNGS, SCORE_BYTES
 
 AUTO = "auto"
 ROWS = (1, 4, 8, 16, 32, 64)
@@ -88,8 +88,7 @@ class BenchShape(Record, frozen=True, kw_only=True):
     @property
     def bytes(self) -> int:
         """Bytes that a selection has to move: scores and lengths read, indices written."""
-        each = 4 if self.dtype == "float32" else 2
-        return self.rows * (self.columns * each + 4 + 4 * self.k)
+        return self.rows * (self.columns * SCORE_BYTES[self.dtype] + 4 + 4 * self.k)
 
 
 def shapes(options: BenchOptions) -> tuple[BenchShape, ...]:

@@ -2,16 +2,16 @@
 """The picture of a bench: time against columns, a line a rung, peers dashed, the floor dotted."""
 
 from collections.abc import Iterator, Sequence
-from math import isfinite
+from math import inf
 
 from thorprobe.evidence import Evidence
 from thorprobe.plan.bench import AUTO
 from thorprobe.render.escape import plain
 from thorprobe.render.page import device_line
 from thorprobe.render.svg import COLOURS, Figure, Line, Panel, Style, draw
+from thorprobe.topk.contract import RUNGS
 from thorprobe.words.bench import BenchPoint, BenchSummary
 
-_RUNGS = ("cluster-16", "cluster-8", "cluster-4", "cluster-2", "one-cta", "many-ctas", "torch")
 _PEERS = ("torch.topk", "shipped-2", "shipped-4", "shipped-8", "shipped-16", "flashinfer")
 _FLOOR = "floor (copy, launch)"
 _BAND = "#bbbbbb"
@@ -56,19 +56,20 @@ def _lines(points: Sequence[BenchPoint]) -> Iterator[Line]:
 
 
 def _line(label: str, found: "Iterator[tuple[int, float | None]]", style: Style) -> Iterator[Line]:
-    drawn = sorted(
-        (float(columns), us) for columns, us in found if us and columns > 0 and isfinite(us)
-    )
     # A logarithm takes nothing else, and evidence may hold anything.
-    kept = tuple((columns, us) for columns, us in drawn if us > 0)
+    kept = sorted(
+        (float(columns), us)
+        for columns, us in found
+        if us is not None and 0 < us < inf and columns > 0
+    )
     if kept:
-        yield Line(label=label, points=kept, style=style)
+        yield Line(label=label, points=tuple(kept), style=style)
 
 
 def _style(name: str, *, peer: bool) -> Style:
     if name == AUTO:
         return Style(colour=_BAND, width=7)
-    known = _PEERS if peer else _RUNGS
+    known = _PEERS if peer else RUNGS
     number = known.index(name) if name in known else len(known)
     colours = COLOURS[1:]
     return Style(colour=colours[number % len(colours)], dash="5 3" if peer else "")

@@ -82,9 +82,14 @@ def _point(shape: BenchShape, options: BenchOptions, bed: Bed) -> BenchPoint:
     )
 
 
-def load(shape: BenchShape, torch: Any, where: Any) -> Data:
-    """Draw the scores of a shape, put them on the device, and select them by a stable sort."""
-    drawn = torch.from_numpy(scores(shape.rows, shape.columns, shape.distribution, shape.seed))
+def load(shape: BenchShape, torch: Any, where: Any, seed: int | None = None) -> Data:
+    """Draw the scores of a shape, put them on the device, and select them by a stable sort.
+
+    ``seed`` is another one than the shape's own.
+    """
+    drawn = torch.from_numpy(
+        scores(shape.rows, shape.columns, shape.distribution, shape.seed if seed is None else seed)
+    )
     made = drawn.to(where).to(getattr(torch, shape.dtype))
     lengths = torch.full((shape.rows,), shape.columns, dtype=torch.int32, device=where)
     return Data(torch, shape, made, lengths, expected(torch, made, shape.k))

@@ -10,22 +10,21 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from thorprobe.errors import CouldNotProbeError, ThorprobeError
 from thorprobe.plan.bench import BenchShape
 from thorprobe.plan.calibration import CalibrationOptions, seed
 from thorprobe.record import Device, Origin, Status
-from thorprobe.run.bench_check import expected
-from thorprobe.run.bench_inputs import scores
+from thorprobe.run.bench import Progress, load
 from thorprobe.run.contender import Data
 from thorprobe.run.stopwatch import Timing, Watch
 from thorprobe.topk import kernel
 from thorprobe.topk.contract import Wish
-from thorprobe.topk.kernel import Launch
 from thorprobe.topk.ladder import Choice, choices
-from thorprobe.topk.variant import MERGE
+from thorprobe.topk.plan import Shape, launch, step
 from thorprobe.words.calibration import ChoiceTimes
 
-Progress = Callable[[int, int], None]
 _UNWRITTEN = -7
 
 
@@ -63,56 +62,49 @@ class GpuSeat:
     settle: Callable[[], None]
 
     def slots(self, choice: Choice, shape: BenchShape) -> int:
-        """Ask the driver; CTAs without a cluster find room one by one."""
-        found = self._launch(choice, shape).slots()
-        return found if choice.clustered else found // choice.ctas or min(found, 1)
+        """Ask the driver."""
+        asked = launch(choice, self._shape(choice, shape), self.ordinal, self.stream)
+        return choice.rows_at_once(asked.slots())
 
     def time(self, choice: Choice, data: Data, options: CalibrationOptions) -> Timing:
         """Launch once, hold the result against the expected one, and time it in a graph."""
         shape, torch, where = data.shape, data.torch, data.scores.device
-        launches = [self._launch(choice, shape)]
+        asked = self._shape(choice, shape)
+        made = step(choice, asked, self.ordinal, self.stream)
         parts = None
-        if not choice.clustered:
-            size = kernel.parts_bytes(shape.rows, shape.k)
-            parts = torch.empty(size, dtype=torch.uint8, device=where)
-            merge = Choice(rung=choice.rung, variant=MERGE, ctas=1)
-            launches.append(self._launch(merge, shape))
-            launches[1].set_words(k=shape.k, ctas=choice.ctas)
-        flags = Wish(k=shape.k).flags
-        for one in launches:
-            one.set_shape(shape.columns, 1, shape.k, flags)
+        if made.parts_bytes:
+            parts = torch.empty(made.parts_bytes, dtype=torch.uint8, device=where)
+        for one in made.launches:
+            one.set_shape(shape.columns, 1, shape.k, asked.wish.flags)
         out = torch.full((shape.rows, shape.k), _UNWRITTEN, dtype=torch.int32, device=where)
         pointers = (
             *(data.scores.data_ptr(), data.lengths.data_ptr(), out.data_ptr(), 0),
             *(parts.data_ptr() if parts is not None else 0, shape.columns, shape.k),
         )
 
-        def launch() -> None:
-            for one in launches:
+        def run() -> None:
+            for one in made.launches:
                 code = one(pointers)
                 if code:
                     raise ThorprobeError(f"the launch answered {code}")
 
         # The buffers were filled on torch's stream, which this one does not wait for.
         self.settle()
-        launch()
+        run()
         self.settle()
         wrong = data.expected.other_rows(out)
         if wrong:
             raise ThorprobeError(f"{wrong} of {shape.rows} rows are wrong at {shape.id}")
-        return self.watch.time(launch, options.launches, options.replays)
+        return self.watch.time(run, options.launches, options.replays)
 
-    def _launch(self, choice: Choice, shape: BenchShape) -> Launch:
-        return Launch(
-            self.ordinal,
-            choice.variant,
-            shape.dtype,
-            strided=False,
+    def _shape(self, choice: Choice, shape: BenchShape) -> Shape:
+        return Shape(
             rows=shape.rows,
-            ctas=choice.ctas,
-            clustered=choice.clustered,
-            stream=self.stream,
-            k=shape.k,
+            columns=shape.columns,
+            dtype=shape.dtype,
+            strided=False,
+            wish=Wish(k=shape.k),
+            rung=choice.rung,
         )
 
 
@@ -201,22 +193,12 @@ def _load(columns: int, rows: int, options: CalibrationOptions, room: Room) -> D
     shape = BenchShape(
         rows=rows, columns=columns, k=options.k, dtype=options.dtype, distribution="normal"
     )
-    torch = room.torch
-    drawn = torch.from_numpy(scores(rows, columns, "normal", seed(columns)))
-    made = drawn.to(room.where).to(getattr(torch, options.dtype))
-    lengths = torch.full((rows,), columns, dtype=torch.int32, device=room.where)
-    return Data(torch, shape, made, lengths, expected(torch, made, options.k))
+    return load(shape, room.torch, room.where, seed(columns))
 
 
 def _first(data: Data, rows: int) -> Data:
     """Return the first rows of an input."""
-    shape = BenchShape(
-        rows=rows,
-        columns=data.shape.columns,
-        k=data.shape.k,
-        dtype=data.shape.dtype,
-        distribution=data.shape.distribution,
-    )
+    shape = replace(data.shape, rows=rows)
     return Data(
         data.torch, shape, data.scores[:rows], data.lengths[:rows], data.expected.first(rows)
     )

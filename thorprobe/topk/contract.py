@@ -24,7 +24,10 @@ MAX_K = 2048
 MAX_COLUMNS = 2**31 - 2**20
 """Longest row: indices are int32, and a CTA counts a little beyond the row's end."""
 
-DTYPES = ("float32", "float16", "bfloat16")
+SCORE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+"""Bytes of a score by its type."""
+
+DTYPES = tuple(SCORE_BYTES)
 """Types of scores, in the order of the kernels' SCORE macro."""
 
 RUNGS = ("cluster-16", "cluster-8", "cluster-4", "cluster-2", "one-cta", "many-ctas", "torch")

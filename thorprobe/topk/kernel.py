@@ -40,9 +40,8 @@ def cap(k: int) -> int:
     return 4_096 if k <= 1_024 else 8_192
 
 
-def shared_bytes(variant: Variant, k: int) -> int:
+def shared_bytes(k: int) -> int:
     """Return the dynamic shared memory of a launch, in bytes."""
-    del variant
     return _BINS_BYTES + 8 * (room(k) + cap(k))
 
 
@@ -122,7 +121,7 @@ class Launch:
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = rows, ctas, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = variant.threads, 1, 1
-        config.sharedMemBytes = shared_bytes(variant, k)
+        config.sharedMemBytes = shared_bytes(k)
         config.hStream = self._stream = stream
         # A cluster of one CTA too: occupancy answers nothing for a launch without the attribute.
         attribute = driver.CUlaunchAttribute()

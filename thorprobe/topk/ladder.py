@@ -12,11 +12,10 @@ from functools import lru_cache
 from importlib import resources
 
 from thorprobe.record import Record
-from thorprobe.topk.contract import RUNGS
+from thorprobe.topk.contract import RUNGS, SCORE_BYTES
 from thorprobe.topk.variant import Variant, variants
 
 CLUSTERS = (16, 8, 4, 2)
-_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 class Choice(Record, frozen=True, kw_only=True):
@@ -36,6 +35,13 @@ class Choice(Record, frozen=True, kw_only=True):
         """How costs.toml names it."""
         return f"{self.variant.name}/{self.ctas}"
 
+    def rows_at_once(self, active: int) -> int:
+        """Return the rows that ``max_active_clusters`` of its launch makes room for.
+
+        CTAs without a cluster find room one by one; where not all of a row do, it has them in turn.
+        """
+        return active if self.clustered else active // self.ctas or min(active, 1)
+
 
 class Cost(Record, frozen=True, kw_only=True):
     """Factors of one choice, in microseconds.
@@ -51,7 +57,7 @@ class Cost(Record, frozen=True, kw_only=True):
 
 
 class Costs(Record, frozen=True, kw_only=True):
-    """What was measured, on which device and when; ``choices`` by type of scores and name."""
+    """What was measured, on which device and when; ``choices`` by the name of each."""
 
     device: str
     measured: str
@@ -132,7 +138,7 @@ def predict(choice: Choice, *, slots: int, sms: int, rows: int, columns: int, dt
     cost = known.get(choice.name) or _nearest(choice, known)
     many = waves(rows, slots=slots, ctas=choice.ctas, sms=sms)
     batches = -(-columns // (choice.ctas * choice.variant.capacity))
-    per_sm = rows * columns * _BYTES[dtype] / sms / 1e6
+    per_sm = rows * columns * SCORE_BYTES[dtype] / sms / 1e6
     return (
         cost.launch
         + many * (cost.wave + cost.batch * (max(batches, 1) - 1))

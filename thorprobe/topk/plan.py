@@ -73,7 +73,7 @@ def make(shape: Shape, device: int, stream: int) -> Plan:
     for offer in order:
         if offer.slots and offer.choice.rung not in taken:
             taken.add(offer.choice.rung)
-            plan.steps.append(_step(offer.choice, shape, device, stream))
+            plan.steps.append(step(offer.choice, shape, device, stream))
     return plan
 
 
@@ -91,7 +91,8 @@ def _asked(shape: Shape) -> list[Choice]:
     return [choice for choice in found if choice.rung in ladder]
 
 
-def _launch(choice: Choice, shape: Shape, device: int, stream: int) -> Launch:
+def launch(choice: Choice, shape: Shape, device: int, stream: int) -> Launch:
+    """Prepare the launch of a choice; one of separate CTAs has a merge to follow."""
     return Launch(
         device,
         choice.variant,
@@ -106,9 +107,8 @@ def _launch(choice: Choice, shape: Shape, device: int, stream: int) -> Launch:
 
 
 def _offer(choice: Choice, shape: Shape, device: int, stream: int, sms: int) -> Offer:
-    slots, refusal = _asked_once(choice, shape, device, stream)
-    # CTAs without a cluster: as many rows at once as their CTAs find room.
-    rows_at_once = slots if choice.clustered else slots // choice.ctas or min(slots, 1)
+    active, refusal = _asked_once(choice, shape, device, stream)
+    rows_at_once = choice.rows_at_once(active)
     return Offer(
         choice=choice,
         slots=rows_at_once,
@@ -133,7 +133,7 @@ def _asked_once(choice: Choice, shape: Shape, device: int, stream: int) -> tuple
     key = (device, kernel.partition(stream), choice, shape.dtype, shape.strided, shape.wish.k)
     if key not in _ANSWERS:
         try:
-            slots = _launch(choice, shape, device, stream).slots()
+            slots = launch(choice, shape, device, stream).slots()
             refusal = "" if slots else f"max_active_clusters is 0 for {choice.name}"
         except ThorprobeError as error:
             slots, refusal = 0, error.sentence
@@ -155,12 +155,13 @@ def _falls(order: list[Offer]) -> tuple[Fall, ...]:
     return tuple(falls.values())
 
 
-def _step(choice: Choice, shape: Shape, device: int, stream: int) -> Step:
-    launches = [_launch(choice, shape, device, stream)]
+def step(choice: Choice, shape: Shape, device: int, stream: int) -> Step:
+    """Prepare the launches of a choice; what depends on a call alone is still to be set."""
+    launches = [launch(choice, shape, device, stream)]
     extra = 0
     if not choice.clustered:
         extra = kernel.parts_bytes(shape.rows, shape.wish.k)
         merge = Choice(rung=choice.rung, variant=MERGE, ctas=1)
-        launches.append(_launch(merge, shape, device, stream))
+        launches.append(launch(merge, shape, device, stream))
         launches[1].set_words(k=shape.wish.k, ctas=choice.ctas)
     return Step(choice=choice, launches=tuple(launches), parts_bytes=extra)

@@ -274,7 +274,7 @@ def _parts(size: int, logits: Any, workspace: Any) -> tuple[Any, int]:
     waits for the device.
     """
     if workspace is None:
-        made = array.empty(logits, (size // 8 * 2,), "int32")
+        made = array.empty(logits, (size // 4,), "int32")
         return made, array.view(made).pointer
     held = array.view(workspace)
     array.check_workspace(held, array.view(logits), size)
