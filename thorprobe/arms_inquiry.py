@@ -7,6 +7,7 @@ from typing import Any
 
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now
+from thorprobe.judge.model_topk import THOR
 from thorprobe.judge.through_model import summarize
 from thorprobe.model_inquiry import inputs
 from thorprobe.plan import callsite
@@ -23,7 +24,6 @@ from thorprobe.words.through_model import ArmCall, ThroughSummary
 
 Answer = Evidence[ArmCall, ThroughSummary]
 COMMAND = "topk-arms --through-model"
-THOR: Capability = (11, 0)
 
 
 def inquire(
@@ -78,10 +78,7 @@ def inquire(
 
 def _call(drive: Drive, rung: str, taken: Taken, capability: Capability) -> ArmCall:
     # Columns as vLLM's decode has them, so that the gate's stride is upstream's, not this model's.
-    stride = callsite.columns_of(
-        callsite.MAX_MODEL_LEN, callsite.COMPRESS_RATIO, callsite.BLOCK_SIZE
-    )
-    arm = reached(load(drive.policy), taken.rows, stride, capability)
+    arm = reached(load(drive.policy), taken.rows, callsite.columns_of(), capability)
     return ArmCall(
         id=drive.id,
         status=Status.FAIL if taken.check.wrong_rows else Status.PASS,

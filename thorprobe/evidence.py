@@ -60,12 +60,12 @@ class Kind:
 
 
 _KINDS: dict[str, str] = {
-    "model-topk": "thorprobe.render.model_topk:KIND",
     "audit": "thorprobe.render.audit:KIND",
     "bench": "thorprobe.render.bench:KIND",
     "bench --calibrate": "thorprobe.render.calibration:KIND",
     "claims": "thorprobe.render.claims:KIND",
     "inspect": "thorprobe.render.inspection:KIND",
+    "model-topk": "thorprobe.render.model_topk:KIND",
     "oracle": "thorprobe.render.oracle:KIND",
     "report": "thorprobe.render.row:KIND",
     "topk-arms --through-model": "thorprobe.render.through_model:KIND",

@@ -9,7 +9,7 @@ import msgspec
 
 from thorprobe.judge.selection import together
 from thorprobe.plan.model_topk import ModelOptions
-from thorprobe.plan.policy import Capability, load, reached
+from thorprobe.plan.policy import Capability, arm_name, load, reached
 from thorprobe.record import Record
 from thorprobe.words.model_topk import (
     Agreement,
@@ -119,9 +119,7 @@ def _rows_seen(
         for capability in capabilities:
             # Upstream pads the columns, so that its condition on the stride holds.
             arm = reached(policy, rows, 0, capability)
-            arms["{}.{}".format(*capability)] = (
-                f"{arm.cluster} CTAs" if arm.path == "cooperative" else "persistent, no cluster"
-            )
+            arms["{}.{}".format(*capability)] = arm_name(arm.cluster, arm.path)
         rungs = dict(sorted(Counter(s.rung for s in calls).items()))
         found.append(
             RowsSeen(

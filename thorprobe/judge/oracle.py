@@ -12,7 +12,7 @@ import msgspec
 from thorprobe.judge import oracle_model, oracle_vllm
 from thorprobe.judge.oracle_evidence import answers_for, best, testimonies
 from thorprobe.judge.oracle_vllm import Ruling
-from thorprobe.judge.oracle_weight import conclusion, weighed
+from thorprobe.judge.oracle_weight import conclusion, counting, weighed
 from thorprobe.plan.fleet import Candidate, Fleet, FleetDevice
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.words.exhibit import Exhibit
@@ -106,23 +106,22 @@ def table(fleet: Fleet, made: Sequence[Cell]) -> dict[str, OracleEntry]:
 
     For vLLM those are the devices that expose a GPU.
     """
-    exposing = {device.name for device in fleet.devices if device.exposes_gpu}
     entries: dict[str, OracleEntry] = {}
     for candidate in fleet.candidates:
         own = [cell for cell in made if cell.oracle == candidate.oracle]
-        counting = [c for c in own if c.device in exposing] if candidate.kind == "vllm" else own
-        top = min(counting or own, key=lambda cell: _BEST.index(cell.status))
+        counted = counting(fleet, candidate, made)
+        top = min(counted or own, key=lambda cell: _BEST.index(cell.status))
         entries[candidate.oracle] = OracleEntry(
             row=fleet.row.name,
             oracle=candidate.oracle,
             role=candidate.role,
             pin=_pin(candidate),
-            gateable=_gateable(counting, top),
-            status=top.status if counting else OracleStatus.NOT_PROBED,
+            gateable=_gateable(counted, top),
+            status=top.status if counted else OracleStatus.NOT_PROBED,
             weight=weighed(fleet, candidate, made),
-            reason=_reason(counting, top),
-            because=tuple(sorted({name for cell in counting for name in cell.because})),
-            devices={cell.device: cell.status for cell in counting},
+            reason=_reason(counted, top),
+            because=tuple(sorted({name for cell in counted for name in cell.because})),
+            devices={cell.device: cell.status for cell in counted},
         )
     return entries
 
@@ -189,17 +188,17 @@ def _only(fleet: Fleet, only: FleetDevice) -> Fleet:
     return msgspec.structs.replace(fleet, devices=devices)
 
 
-def _gateable(counting: Sequence[Cell], top: Cell) -> Gateable:
-    if any(cell.gateable is Gateable.YES for cell in counting):
+def _gateable(counted: Sequence[Cell], top: Cell) -> Gateable:
+    if any(cell.gateable is Gateable.YES for cell in counted):
         return Gateable.YES
-    return top.gateable if counting else Gateable.UNMEASURED
+    return top.gateable if counted else Gateable.UNMEASURED
 
 
-def _reason(counting: Sequence[Cell], top: Cell) -> str:
-    if not counting:
+def _reason(counted: Sequence[Cell], top: Cell) -> str:
+    if not counted:
         return "no device of the fleet exposes a GPU"
-    same = [cell.device for cell in counting if cell.reason == top.reason]
-    return top.reason if len(same) == len(counting) else f"on {', '.join(same)}: {top.reason}"
+    same = [cell.device for cell in counted if cell.reason == top.reason]
+    return top.reason if len(same) == len(counted) else f"on {', '.join(same)}: {top.reason}"
 
 
 def _pin(candidate: Candidate) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an oracle weighs on a fleet, and what follows for the row: rules W1 to W8."""
+"""What an oracle weighs on a fleet, and what follows for the row: rules W1 to W7."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,10 +33,10 @@ def weighed(fleet: Fleet, candidate: Candidate, made: Sequence[Cell]) -> Weight:
             if other.kind == "vllm"
         )
         return Weight.CORROBORATES if carried else Weight.ROW
-    counting = _counting(fleet, candidate, made)
-    if not counting or all(cell.status is OracleStatus.BLOCKED for cell in counting):
+    own = counting(fleet, candidate, made)
+    if not own or all(cell.status is OracleStatus.BLOCKED for cell in own):
         return Weight.NONE
-    gates = any(c.status in _RUNS and c.gateable is Gateable.YES for c in counting)
+    gates = any(c.status in _RUNS and c.gateable is Gateable.YES for c in own)
     if not gates or (candidate.kind == "vllm" and not candidate.shipped):
         return Weight.OPEN
     return {"vllm": Weight.ROW, "transformers": Weight.ALGORITHM}.get(
@@ -44,7 +44,8 @@ def weighed(fleet: Fleet, candidate: Candidate, made: Sequence[Cell]) -> Weight:
     )
 
 
-def _counting(fleet: Fleet, candidate: Candidate, made: Sequence[Cell]) -> list[Cell]:
+def counting(fleet: Fleet, candidate: Candidate, made: Sequence[Cell]) -> list[Cell]:
+    """Return a candidate's cells that count: for vLLM those of devices that expose a GPU."""
     own = [cell for cell in made if cell.oracle == candidate.oracle]
     if candidate.kind != "vllm":
         return own
@@ -67,7 +68,7 @@ def _row(fleet: Fleet, entries: Mapping[str, OracleEntry], made: Sequence[Cell])
     who = f"the secondary entry {names} carries the row" if names else "nothing carries the row"
     itself = f", and is itself {secondary[0].status.value}" if secondary else ""
     if all(entries[c.oracle].weight is Weight.NONE for c in shipped):
-        cells = [cell for c in shipped for cell in _counting(fleet, c, made)]
+        cells = [cell for c in shipped for cell in counting(fleet, c, made)]
         predicted = any(cell.origin is Origin.PREDICTED for cell in cells)
         by = ", by prediction" if predicted else ""
         return f"no vLLM oracle on this fleet{by}: {who}{itself}"

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from thorprobe.judge.model_topk import count_falls
 from thorprobe.judge.ranges import sizes_text
-from thorprobe.plan.policy import Capability
+from thorprobe.plan.policy import Capability, arm_name
 from thorprobe.words.through_model import ArmCall, ArmReached, ThroughSummary
 
 
@@ -28,11 +28,6 @@ def summarize(
         missed=missed,
         contrasts=tuple(contrasts(calls)),
     )
-
-
-def arm_name(cluster: int, path: str) -> str:
-    """Name an arm as the tables do."""
-    return f"{cluster} CTAs" if path == "cooperative" else "persistent, no cluster"
 
 
 def contrasts(calls: Sequence[ArmCall]) -> Iterator[str]:

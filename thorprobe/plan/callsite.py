@@ -9,18 +9,19 @@ chunks stand between them.
 from collections.abc import Sequence
 
 from thorprobe.errors import UsageError
+from thorprobe.plan import qwen4exp
 from thorprobe.plan.policy import ArmPath, Capability, Policy, reached, row_ranges
 from thorprobe.record import Record
 
-COMPRESS_RATIO = 4
-"""Tokens per scored block (Qwen3.8-Flash-Next: indexer_compress_ratio 4, budget 2,048: k 512)."""
+COMPRESS_RATIO = qwen4exp.RATIO
+"""Tokens per scored block, where nothing else is asked."""
 
 BLOCK_SIZE = 16
 """Tokens per KV-cache block where the user sets none (vLLM's default for CUDA); a hybrid model may
 raise it, which only rounds the columns up."""
 
-MAX_MODEL_LEN = 262_144
-"""max_position_embeddings of Qwen3.8-Flash-Next, in tokens."""
+MAX_MODEL_LEN = qwen4exp.MAX_POSITIONS
+"""Tokens of vLLM's max_model_len where the user sets none: the model's own."""
 
 _PREFILL_ROUND = 64
 # Prefill widths are at least 64 and rounded up to 64 columns (ops/qsa_indexer.py, vLLM 0.33.0).
@@ -82,7 +83,11 @@ def _whole(name: str, value: int, least: int) -> int:
     return value
 
 
-def columns_of(max_model_len: int, compress_ratio: int, block_size: int) -> int:
+def columns_of(
+    max_model_len: int = MAX_MODEL_LEN,
+    compress_ratio: int = COMPRESS_RATIO,
+    block_size: int = BLOCK_SIZE,
+) -> int:
     """Scored columns of a decode call: block-table width times blocks' compressed size.
 
     It is the full ``max_model_len`` (tokens), whatever the context really holds.

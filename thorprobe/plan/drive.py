@@ -9,7 +9,7 @@ import msgspec
 from thorprobe.errors import UsageError
 from thorprobe.plan import callsite
 from thorprobe.plan.arms import ArmsOptions
-from thorprobe.plan.policy import Capability, Policy, load, reached
+from thorprobe.plan.policy import Capability, Policy, arm_name, load, reached
 from thorprobe.record import Record
 
 
@@ -134,7 +134,7 @@ def _sites(policy: Policy, settings: Settings) -> Iterator[callsite.CallSite]:
 
 def _arm(policy: Policy, rows: int, options: ArmsOptions) -> str:
     arm = reached(policy, rows, options.stride or options.columns, options.capability)
-    kind = f"{arm.cluster} CTAs" if arm.path == "cooperative" else "persistent, no cluster"
+    kind = arm_name(arm.cluster, arm.path)
     return kind if arm.gate_open else f"{kind} (the gate is shut: {arm.reason})"
 
 

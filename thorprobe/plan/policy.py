@@ -172,12 +172,17 @@ class RowRange(Record, frozen=True, kw_only=True):
 
 
 class Reached(Record, frozen=True, kw_only=True):
-    """Return the arm that a call really takes: the gate first, then the host dispatch."""
+    """The arm that a call really takes: the gate first, then the host dispatch."""
 
     cluster: int
     path: ArmPath
     gate_open: bool
     reason: str
+
+
+def arm_name(cluster: int, path: str) -> str:
+    """Name an arm as tables and sentences do; ``cluster`` in CTAs."""
+    return f"{cluster} CTAs" if path == "cooperative" else "persistent, no cluster"
 
 
 def _folder() -> Traversable:

@@ -67,9 +67,7 @@ def drives(policies: Sequence[str], capability: Capability) -> tuple[Drive, ...]
 
 def _of(name: str, capability: Capability) -> Iterator[Drive]:
     policy = load(name)
-    columns = callsite.columns_of(
-        callsite.MAX_MODEL_LEN, callsite.COMPRESS_RATIO, callsite.BLOCK_SIZE
-    )
+    columns = callsite.columns_of()
     ranges = row_ranges(policy, capability[0])
     clusters = [reached(policy, item.first, columns, capability).cluster for item in ranges]
     for cluster in dict.fromkeys(clusters):

@@ -5,19 +5,23 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from thorprobe.evidence import Evidence, Kind
 from thorprobe.render.sheet import Section, Sheet
-from thorprobe.render.table import Column, Table, counted
+from thorprobe.render.table import Table, counted, words
 from thorprobe.words.exhibit import EvidenceLine
-from thorprobe.words.oracle import Cell, OracleEntry, OracleSummary
+from thorprobe.words.oracle import Cell, Gateable, OracleEntry, OracleSummary
 
 EVIDENCE = "Evidence, each file with its SHA-256"
 
+GATEABLE = (
+    "gateable",
+    "whether a gate on the row can rest on it; UNMEASURED: nobody measured it",
+)
 _MEANINGS = (
     ("runs", "it ran, measured"),
     ("runs with fallback", "it ran, measured, and a rung that was refused was replaced"),
     ("blocked", "an arm that its gate lets rows through to fails, or it selects wrongly"),
     ("not established", "what was measured, if anything, does not say whether it runs"),
     ("not probed", "what it depends on was launched by nobody"),
-    ("gateable", "whether a gate on the row can rest on it; UNMEASURED: nobody measured it"),
+    GATEABLE,
 )
 
 
@@ -29,8 +33,7 @@ def sheet(evidence: Evidence[Cell, OracleSummary]) -> Sheet:
     marks = marked(summary.evidence)
     return Sheet(
         title=f"Oracle of {row} on fleet {summary.fleet}",
-        device=f"RECORDED: answered from {counted(len(marks), 'evidence file')}, nothing was "
-        "launched now",
+        device=answered_from(marks),
         finding=summary.finding,
         sections=(
             Section(heading="Oracles", table=entries_table(entries)),
@@ -43,6 +46,13 @@ def sheet(evidence: Evidence[Cell, OracleSummary]) -> Sheet:
             Section(heading=EVIDENCE, pairs=tuple(evidence_pairs(summary.evidence))),
         ),
         legend=(*_MEANINGS, *summary.rules.items()),
+    )
+
+
+def answered_from(marks: Mapping[str, str]) -> str:
+    """Return who answered: as many evidence files as there are marks."""
+    return (
+        f"RECORDED: answered from {counted(len(marks), 'evidence file')}, nothing was launched now"
     )
 
 
@@ -73,7 +83,7 @@ def entries_table(entries: Mapping[str, OracleEntry]) -> Table:
         )
         for e in entries.values()
     )
-    return Table(title="", columns=_columns(names), rows=rows)
+    return Table(title="", columns=words(names), rows=rows)
 
 
 def matrix(entries: Mapping[str, OracleEntry], cells: Sequence[Cell]) -> Table:
@@ -84,7 +94,7 @@ def matrix(entries: Mapping[str, OracleEntry], cells: Sequence[Cell]) -> Table:
         ((oracle,), *((_status(found.get((oracle, device))),) for device in devices))
         for oracle in entries
     )
-    return Table(title="", columns=_columns(("oracle", *devices)), rows=rows)
+    return Table(title="", columns=words(("oracle", *devices)), rows=rows)
 
 
 def reasons(cells: Sequence[Cell], marks: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -103,12 +113,8 @@ def reasons(cells: Sequence[Cell], marks: Mapping[str, str]) -> list[tuple[str, 
 def _status(cell: Cell | None) -> str:
     if cell is None:
         return "-"
-    predicted = " (predicted)" if cell.gateable.value == "no (predicted)" else ""
+    predicted = " (predicted)" if cell.gateable is Gateable.NO_PREDICTED else ""
     return f"{cell.status.value}{predicted}"
-
-
-def _columns(names: Iterable[str]) -> tuple[Column, ...]:
-    return tuple(Column((name,), numeric=False) for name in names)
 
 
 KIND = Kind(type=Evidence[Cell, OracleSummary], sheet=sheet)

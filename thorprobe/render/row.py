@@ -7,9 +7,18 @@ from thorprobe.evidence import Evidence, Kind
 from thorprobe.judge.finding import code_text
 from thorprobe.judge.ranges import ranges, span
 from thorprobe.record import Verdict
-from thorprobe.render.oracle import EVIDENCE, entries_table, evidence_pairs, marked, matrix, reasons
+from thorprobe.render.oracle import (
+    EVIDENCE,
+    GATEABLE,
+    answered_from,
+    entries_table,
+    evidence_pairs,
+    marked,
+    matrix,
+    reasons,
+)
 from thorprobe.render.sheet import Section, Sheet
-from thorprobe.render.table import Column, Table, counted
+from thorprobe.render.table import Column, Table, words
 from thorprobe.words.exhibit import AUDIT, MODEL
 from thorprobe.words.oracle import Cell
 from thorprobe.words.row import ArmAnswer, ArmLine, Loss, Owed, RowSummary, SizesLine, Told, Who
@@ -28,7 +37,7 @@ _LEGEND = (
     ("predicted", "answered by the model of a profile; nothing was launched"),
     ("as cc", "the device's own kernels, in the arms that this part would take: it stands in"),
     ("?", "undetermined: the facts at hand do not decide it; after it, what a claim would decide"),
-    ("gateable", "whether a gate on the row can rest on it; UNMEASURED: nobody measured it"),
+    GATEABLE,
 )
 
 
@@ -39,8 +48,7 @@ def sheet(evidence: Evidence[Cell, RowSummary]) -> Sheet:
     entries = next(iter(summary.oracle.rows.values()), {})
     return Sheet(
         title=f"Row {summary.row}: what was owed, and what is known",
-        device=f"RECORDED: answered from {counted(len(marks), 'evidence file')}, nothing was "
-        "launched now",
+        device=answered_from(marks),
         finding=summary.finding,
         next_action=summary.next_action,
         sections=(
@@ -103,7 +111,7 @@ def _sizes(lines: Sequence[SizesLine], marks: Mapping[str, str]) -> Table:
         for line in lines
     )
     names = ("device", "origin", "launches", "refused", "undetermined", "evidence")
-    return Table(title="", columns=_columns(names), rows=rows)
+    return Table(title="", columns=words(names), rows=rows)
 
 
 def _numbers(sizes: Sequence[int]) -> str:
@@ -130,7 +138,7 @@ def _arms(arms: Sequence[ArmLine], who: Sequence[Who], marks: Mapping[str, str])
     )
     return Table(
         title="",
-        columns=(*_columns(("policy", "rows", "CTAs")), *_answering(who, marks)),
+        columns=(*words(("policy", "rows", "CTAs")), *_answering(who, marks)),
         rows=rows,
     )
 
@@ -169,7 +177,7 @@ def _losses(losses: Sequence[Loss], who: Sequence[Who], marks: Mapping[str, str]
     )
     return Table(
         title="",
-        columns=(*_columns(("oracle", "rows", "CTAs")), *_answering(who, marks)),
+        columns=(*words(("oracle", "rows", "CTAs")), *_answering(who, marks)),
         rows=rows,
     )
 
@@ -201,10 +209,6 @@ def _finding(told: Told) -> str:
     # An audit is of several devices, and names them itself.
     where = "" if told.command == AUDIT else f"{told.who.label} ({told.who.origin.value}): "
     return f"{where}{told.finding}"
-
-
-def _columns(names: Sequence[str]) -> tuple[Column, ...]:
-    return tuple(Column((name,), numeric=False) for name in names)
 
 
 KIND = Kind(type=Evidence[Cell, RowSummary], sheet=sheet)

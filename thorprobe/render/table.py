@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table that text and markdown share: columns of cells, each cell one or more words."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -49,3 +50,8 @@ class Table:
 def counted(number: int, noun: str, several: str = "") -> str:
     """Return ``1 probe`` or ``2,000 probes``; ``several`` where the plural has no s at its end."""
     return f"{number:,} {noun if number == 1 else several or noun + 's'}"
+
+
+def words(names: Iterable[str]) -> tuple[Column, ...]:
+    """Return a column of words for each name."""
+    return tuple(Column((name,), numeric=False) for name in names)

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from thorprobe.evidence import Evidence, Kind
-from thorprobe.judge.through_model import arm_name
+from thorprobe.plan.policy import arm_name
 from thorprobe.render.model_topk import busy, fall_line, place_line
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted

@@ -13,6 +13,7 @@ import msgspec
 
 from thorprobe import evidence
 from thorprobe.errors import UsageError
+from thorprobe.plan.qwen4exp import TINY
 from thorprobe.record import ArmsSummary, Device, Origin, Record, SweepSummary
 from thorprobe.words.exhibit import (
     AUDIT,
@@ -27,9 +28,6 @@ ANSWERS = (AUDIT, MODEL, THROUGH_MODEL)
 """Commands whose single answers bear on a row, besides the stores of launches."""
 
 MAX_FILES = 1_000
-_TINY = "tiny"
-# The size of the model for tests: its widths are not those of the published config.
-
 _HINT = "evidence is what `--store FILE` or `--json --output FILE` wrote"
 
 
@@ -133,14 +131,13 @@ def _model(answer: Any) -> ModelFacts:
     agreement = getattr(summary, "agreement", None)
     return ModelFacts(
         context_tokens=summary.context_tokens,
-        tiny=options.get("size") == _TINY and not options.get("checkpoint"),
+        tiny=options.get("size") == TINY.name and not options.get("checkpoint"),
         past_budget=getattr(agreement, "past_budget", None),
         wrong_rows=getattr(summary, "wrong_rows", 0),
         rungs=dict(summary.rungs),
         falls=getattr(summary, "falls", 0),
         sets_equal=summary.sets_equal,
         tokens_equal=summary.tokens_equal,
-        max_logit_difference=summary.max_logit_difference,
         transformers=answer.software.get("transformers", ""),
     )
 

@@ -84,7 +84,7 @@ def _reference(
     import torch
 
     source = torch.Generator().manual_seed(options.seed)
-    prompt = _draw(model, source, options.requests, options.context)
+    prompt = model.draw(source, options.requests, options.context)
     watch = ReferenceWatch(model.place.settle, Batched())
     cache = model.new_cache()
     logits: Any = None
@@ -93,7 +93,7 @@ def _reference(
             if step.phase == "prefill":
                 tokens = prompt[:, step.first : step.first + step.tokens]
             else:
-                drafts = _draw(model, source, options.requests, step.tokens - 1)
+                drafts = model.draw(source, options.requests, step.tokens - 1)
                 tokens = torch.cat([logits[:, -1].argmax(-1, keepdim=True), drafts], 1)
             chosen = plans.compared(options, step)
             watch.wanted = None if len(chosen) == step.tokens else chosen
@@ -108,14 +108,6 @@ def _reference(
 def _keep(step: Step) -> int:
     """Logits of a step that are kept: those of a prefill's last token, and of every decoded one."""
     return 1 if step.phase == "prefill" else step.tokens
-
-
-def _draw(model: Model, source: Any, requests: int, tokens: int) -> Any:
-    """Draw token ids on the CPU, where a seed gives the same ones on every machine."""
-    import torch
-
-    drawn = torch.randint(1, model.vocabulary, (requests, tokens), generator=source)
-    return drawn.to(model.place.torch_device)
 
 
 def _call(
@@ -156,7 +148,7 @@ def _warm(model: Model, options: ModelOptions, select: Select | None) -> None:
     """
     import torch
 
-    model(_draw(model, torch.Generator(), 1, _WARM_TOKENS), model.new_cache(), 1)
+    model(model.draw(torch.Generator(), 1, _WARM_TOKENS), model.new_cache(), 1)
     if select is not None:
         return
     from thorprobe import topk

@@ -47,6 +47,13 @@ class Model:
         """Return an empty cache of keys and states."""
         return import_module("transformers").DynamicCache(config=self.network.config)
 
+    def draw(self, source: Any, requests: int, tokens: int) -> Any:
+        """Draw token ids [requests, tokens] on the CPU: a seed gives the same ones everywhere."""
+        import torch
+
+        drawn = torch.randint(1, self.vocabulary, (requests, tokens), generator=source)
+        return drawn.to(self.place.torch_device)
+
     def __call__(self, tokens: Any, cache: Any, keep: int) -> Any:
         """Feed ``tokens`` [requests, queries] and return logits [requests, keep, vocabulary]."""
         # The argument is `cache` from transformers 5.24 on, and `past_key_values` before.

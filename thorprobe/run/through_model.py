@@ -41,22 +41,15 @@ def measure(
         start = LadderWatch(model.place.settle, select, "auto")
         held = model.new_cache()
         with through_ladder(start):
-            model(_draw(model, source, 1, CONTEXT), held, 1)
+            model(model.draw(source, 1, CONTEXT), held, 1)
         for number, drive in enumerate(drives):
             rung = rung_for(drive, on_gpu=on_gpu)
             watch = LadderWatch(model.place.settle, select, rung)
-            tokens = _draw(model, source, drive.requests, drive.tokens)
+            tokens = model.draw(source, drive.requests, drive.tokens)
             with through_ladder(watch):
                 model(tokens, _repeated(held, drive.requests, tokens.device), 1)
             yield drive, rung, watch.layers[0]
             progress(number + 1, len(drives))
-
-
-def _draw(model: Model, source: Any, requests: int, tokens: int) -> Any:
-    import torch
-
-    drawn = torch.randint(1, model.vocabulary, (requests, tokens), generator=source)
-    return drawn.to(model.place.torch_device)
 
 
 def _repeated(cache: Any, requests: int, where: Any) -> Any:

@@ -28,7 +28,6 @@ class ModelFacts(Record, frozen=True, kw_only=True):
     falls: int = 0
     sets_equal: bool
     tokens_equal: bool
-    max_logit_difference: float | None = None
     transformers: str = ""
 
 
