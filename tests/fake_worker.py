@@ -11,21 +11,15 @@ import sys
 import threading
 import time
 
-from thorprobe.record import Device, Limits, Observed, Origin, Outcome, Status
+from devices import LIMITS
+from thorprobe.record import Device, Observed, Origin, Outcome, Status
 from thorprobe.run import wire
 
 DEVICE = Device(
     name="Fake GPU",
     capability=(9, 0),
     sms=8,
-    limits=Limits(
-        max_smem_per_block_optin=232_448,
-        max_smem_per_sm=233_472,
-        reserved_smem_per_block=1_024,
-        max_threads_per_sm=2_048,
-        max_blocks_per_sm=32,
-        registers_per_sm=65_536,
-    ),
+    limits=LIMITS,
 )
 
 _lock = threading.Lock()

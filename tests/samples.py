@@ -7,6 +7,7 @@ processes are invented.
 
 from collections.abc import Callable, Iterable, Iterator
 
+from devices import LIMITS
 from thorprobe.judge import arms as judge_arms
 from thorprobe.judge import sweep as judge_sweep
 from thorprobe.judge.cause import judge
@@ -20,7 +21,6 @@ from thorprobe.record import (
     Document,
     DriverCall,
     LaunchSpec,
-    Limits,
     Observed,
     Origin,
     Outcome,
@@ -30,21 +30,11 @@ from thorprobe.record import (
 )
 from thorprobe.run.admissible import Admissible, Constraints
 
-_LIMITS = Limits(
-    max_smem_per_block_optin=232_448,
-    max_smem_per_sm=233_472,
-    reserved_smem_per_block=1_024,
-    max_threads_per_sm=2_048,
-    max_blocks_per_sm=32,
-    registers_per_sm=65_536,
-)
-# An H200's limits (measured 2026-11-30), for both samples: a sample, not a profile.
-
 _PARTITION = Device(
     name="NVIDIA H200",
     capability=(9, 0),
     sms=132,
-    limits=_LIMITS,
+    limits=LIMITS,
     partition="sms=8",
     partition_sms=8,
     driver="580.159",
@@ -54,7 +44,7 @@ _THOR = Device(
     name="NVIDIA Thor",
     capability=(11, 0),
     sms=20,
-    limits=_LIMITS,
+    limits=LIMITS,
     profile="thor",
     basis="a published layout: 20 SMs, no GPC above 8 SMs, groups possibly split",
     claims=(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devices import H200, LIMITS
 from thorprobe.errors import UsageError
 from thorprobe.judge.cause import (
     BY_KEY,
@@ -28,7 +29,6 @@ from thorprobe.record import (
     Device,
     DriverCall,
     LaunchSpec,
-    Limits,
     Observed,
     Origin,
     Outcome,
@@ -36,15 +36,6 @@ from thorprobe.record import (
     Verdict,
 )
 
-LIMITS = Limits(
-    max_smem_per_block_optin=232_448,
-    max_smem_per_sm=233_472,
-    reserved_smem_per_block=1_024,
-    max_threads_per_sm=2_048,
-    max_blocks_per_sm=32,
-    registers_per_sm=65_536,
-)
-H200 = Device(name="NVIDIA H200", capability=(9, 0), sms=132, limits=LIMITS)
 SM12X = Device(
     name="NVIDIA GB10",
     capability=(12, 1),

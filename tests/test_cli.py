@@ -4,9 +4,11 @@
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -385,3 +387,19 @@ def test_settings_of_vllm_are_told_the_arm_they_reach(main, tmp_path):
     written = main("topk-arms", "--reach", "16", "--policy", "e126687a9a", "--output", page)
     assert written == (0, "", "")
     assert page.read_text() == reached.out
+
+
+def test_the_time_is_the_commands_own():
+    """A shell that becomes its last command lends it no time: 3 s of sleep are not its own."""
+    asked = [sys.executable, "-m", "thorprobe", "cluster-sweep", "--profile", "thor", "--json"]
+    began = time.monotonic()
+    done = subprocess.run(
+        ["bash", "-c", f"sleep 3 && exec {shlex.join(asked)}"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=True,
+        timeout=120,
+    )
+    elapsed = time.monotonic() - began
+    assert 0 < json.loads(done.stdout)["wall_s"] < elapsed - 2.9

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 import pytest
 
+from devices import CLAIM, LIMITS, THOR
 from thorprobe.judge.arms import summarize
 from thorprobe.judge.catalogue import cause
 from thorprobe.judge.cause import judge
@@ -18,11 +19,9 @@ from thorprobe.record import (
     ArmRow,
     ArmsSummary,
     Check,
-    Claim,
     Device,
     Document,
     LaunchSpec,
-    Limits,
     Observed,
     Origin,
     Outcome,
@@ -30,14 +29,6 @@ from thorprobe.record import (
     Verdict,
 )
 
-LIMITS = Limits(
-    max_smem_per_block_optin=232_448,
-    max_smem_per_sm=233_472,
-    reserved_smem_per_block=1_024,
-    max_threads_per_sm=2_048,
-    max_blocks_per_sm=32,
-    registers_per_sm=65_536,
-)
 PARTITION = Device(
     name="NVIDIA H200",
     capability=(9, 0),
@@ -45,17 +36,6 @@ PARTITION = Device(
     limits=LIMITS,
     partition="sms=8",
     partition_sms=8,
-)
-CLAIM = Claim(
-    id="largest-cluster-8", statement="the largest is 8", source="a talk", largest_cluster=8
-)
-THOR = Device(
-    name="NVIDIA Thor",
-    capability=(11, 0),
-    sms=20,
-    limits=LIMITS,
-    profile="thor",
-    claims=(CLAIM,),
 )
 Answer = Callable[[LaunchSpec], Outcome]
 

@@ -9,16 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from devices import CLAIM, LIMITS, THOR
 from thorprobe.judge.catalogue import cause
 from thorprobe.judge.ranges import joined, ranges, sizes_text, spans
 from thorprobe.judge.sweep import summarize
 from thorprobe.judge.topology import hosted
 from thorprobe.record import (
-    Claim,
     Device,
     GpcMap,
     LaunchSpec,
-    Limits,
     Observed,
     Origin,
     Outcome,
@@ -27,25 +26,6 @@ from thorprobe.record import (
     Verdict,
 )
 
-LIMITS = Limits(
-    max_smem_per_block_optin=232_448,
-    max_smem_per_sm=233_472,
-    reserved_smem_per_block=1_024,
-    max_threads_per_sm=2_048,
-    max_blocks_per_sm=32,
-    registers_per_sm=65_536,
-)
-CLAIM = Claim(
-    id="largest-cluster-8", statement="the largest is 8", source="a talk", largest_cluster=8
-)
-THOR = Device(
-    name="NVIDIA Thor",
-    capability=(11, 0),
-    sms=20,
-    limits=LIMITS,
-    profile="thor",
-    claims=(CLAIM,),
-)
 FULL_MAP = (18, 18, 16, 16, 16, 16, 16, 8, 2, 2, 2, 2)
 
 

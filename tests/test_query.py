@@ -4,14 +4,13 @@
 import msgspec
 import pytest
 
+from devices import H200
 from thorprobe.judge.cause import judge, refusal
 from thorprobe.judge.inspection_finding import device_finding
 from thorprobe.judge.sweep import summarize
 from thorprobe.plan.shipped import spec
 from thorprobe.record import (
-    Device,
     DriverCall,
-    Limits,
     Observed,
     Origin,
     Outcome,
@@ -22,21 +21,6 @@ from thorprobe.render.inspection import sheet
 from thorprobe.render.sheet import render_text
 from thorprobe.words.inspection import DeviceAnswer, Inspection, InspectSummary, LoadRow
 from thorprobe.words.shipped import ShippedFunction, ShippedKernel
-
-DEVICE = Device(
-    name="NVIDIA H200",
-    capability=(9, 0),
-    sms=132,
-    limits=Limits(
-        max_smem_per_block_optin=232_448,
-        max_smem_per_sm=233_472,
-        reserved_smem_per_block=1_024,
-        max_threads_per_sm=2_048,
-        max_blocks_per_sm=32,
-        registers_per_sm=65_536,
-    ),
-)
-"""An H200's limits (measured 2026-11-30)."""
 
 SETTER = DriverCall(
     call="cuFuncSetAttribute",
@@ -90,7 +74,7 @@ def queried(size, *, smem=0, calls=(), **seen):
 )
 def test_an_answer_to_the_queries_is_told_for_what_it_is(asked, verdict, cause, code):
     """Room is no failure, no room a refusal where its reason is known; no code is made up."""
-    judged = judge(asked, DEVICE)
+    judged = judge(asked, H200)
     assert (judged.verdict, judged.cause) == (verdict, cause)
     if verdict is Verdict.REFUSED:
         assert refusal(judged).code == code
@@ -103,9 +87,7 @@ def test_a_sweep_of_queries_says_what_has_room_and_that_nothing_was_launched():
         queried(4, max_potential=8, max_active=2),
         queried(16, max_potential=8, max_active=0),
     ]
-    found = summarize(
-        [msgspec.structs.replace(o, id=str(n)) for n, o in enumerate(outcomes)], DEVICE
-    )
+    found = summarize([msgspec.structs.replace(o, id=str(n)) for n, o in enumerate(outcomes)], H200)
     assert found.finding == (
         "Shipped f<512>: 2 and 4 have room, by query; 16 is refused: larger than any GPC; "
         "nothing was launched"

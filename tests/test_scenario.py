@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from devices import H200
 from thorprobe.errors import UsageError
 from thorprobe.inquiry import inquire
 from thorprobe.judge.catalogue import BY_KEY
@@ -29,10 +30,8 @@ from thorprobe.question import ArmsQuestion, Question, SweepQuestion
 from thorprobe.record import (
     ArmRow,
     ArmsSummary,
-    Device,
     Document,
     LaunchSpec,
-    Limits,
     Observed,
     Origin,
     Outcome,
@@ -307,30 +306,22 @@ def test_documents_of_another_device_or_command_fail(
     assert "observed a document of topk-arms" in swapped[0]
 
 
-LIMITS = Limits(
-    max_smem_per_block_optin=232_448,
-    max_smem_per_sm=233_472,
-    reserved_smem_per_block=1_024,
-    max_threads_per_sm=2_048,
-    max_blocks_per_sm=32,
-    registers_per_sm=65_536,
-)
-H200 = Device(name="NVIDIA H200", capability=(9, 0), sms=132, limits=LIMITS, partition="sms=8")
+PART = msgspec.structs.replace(H200, partition="sms=8")
 
 
 def test_mismatch_compares_gpu_profile_and_partition() -> None:
     """A scenario's GPU is a part of the name, and its partition is the same in any spelling."""
     wanted = load("h200-sms8").device
-    assert mismatch(wanted, H200) == ""
-    assert mismatch(wanted, msgspec.structs.replace(H200, partition="sms=8,flags=0")) == ""
+    assert mismatch(wanted, PART) == ""
+    assert mismatch(wanted, msgspec.structs.replace(PART, partition="sms=8,flags=0")) == ""
     for changes, word in [
         ({"name": "NVIDIA H100"}, "the GPU is NVIDIA H100, not NVIDIA H200"),
         ({"partition": ""}, "partition none answered, not sms=8"),
         ({"partition": "sms=8,flags=2"}, "flags=2 answered"),
         ({"profile": "h200"}, "profile h200 answered, not a GPU"),
     ]:
-        assert word in mismatch(wanted, msgspec.structs.replace(H200, **changes))
-    assert "profile none answered" in mismatch(load("h200-profile").device, H200)
+        assert word in mismatch(wanted, msgspec.structs.replace(PART, **changes))
+    assert "profile none answered" in mismatch(load("h200-profile").device, PART)
 
 
 def arms_document(**changes: object) -> Document:
@@ -353,7 +344,7 @@ def arms_document(**changes: object) -> Document:
         command="topk-arms",
         started="2026-11-30T00:00:00Z",
         origin=Origin.MEASURED,
-        device=H200,
+        device=PART,
         summary=ArmsSummary(finding="", arms=(msgspec.structs.replace(arm, **changes),)),
     )
 
@@ -385,7 +376,7 @@ def test_a_result_waived_on_the_device_waives_the_expectation() -> None:
         command="cluster-sweep",
         started="2026-11-30T00:00:00Z",
         origin=Origin.MEASURED,
-        device=H200,
+        device=PART,
         results=(outcome,),
         summary=msgspec.convert(
             {"kind": "cluster-sweep", "finding": "", "kernels": {}, "gpc_map": {}}, SweepSummary

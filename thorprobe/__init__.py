@@ -4,4 +4,9 @@
 Importing this package needs no driver, no CuPy and no torch.
 """
 
+import time
+
 __version__ = "0.1.0"
+
+STARTED = time.monotonic()
+"""When this package was imported, on the monotonic clock in seconds."""

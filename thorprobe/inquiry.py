@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from thorprobe import __version__
+from thorprobe import STARTED, __version__
 from thorprobe.errors import ExitCode, UsageError
 from thorprobe.judge.cause import judge
 from thorprobe.question import Question, of_header, plan_digest
@@ -62,17 +62,22 @@ def now() -> str:
 def process_age() -> float:
     """Return the seconds since this process started; the interpreter's start counts.
 
-    Where /proc does not tell, the seconds since this module was imported.
+    The seconds since thorprobe was imported where /proc does not tell, or tells of more time than
+    an interpreter takes to start: a shell may replace itself by its last command, whose process is
+    then as old as the shell.
     """
+    imported = time.monotonic() - STARTED
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         uptime = float(Path("/proc/uptime").read_text().split()[0])
-        return uptime - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
-        return time.monotonic() - _IMPORTED
+        return imported
+    age = uptime - ticks / os.sysconf("SC_CLK_TCK")
+    return age if age - imported <= _INTERPRETER_START_S else imported
 
 
-_IMPORTED = time.monotonic()
+_INTERPRETER_START_S = 1.0
+# Seconds from the start of a process to the import of thorprobe: 0.05 to 0.3 where it was seen.
 
 
 def inquire(
