@@ -51,9 +51,6 @@ typedef unsigned short u16;
 #ifndef STRIDED
 #define STRIDED 0
 #endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1
-#endif
 #ifdef MARKS  // Clocks of thread 0 at each stage, in place of `paths` [rows, 32]
 __shared__ unsigned int g_at[32];
 #define MARK(i) do { if (threadIdx.x == 0) g_at[i] = (u32)clock64(); } while (0)
@@ -980,7 +977,7 @@ __device__ __forceinline__ void merge(const Task& task) {
 }
 
 #define SELECT(NAME, HOW)                                                                        \
-  extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)                              \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                       \
       NAME(const Score* logits, const int* lengths, int* out, u32* paths, u64* parts,            \
            u64 row_stride, u64 out_stride, u32 columns, u32 column_stride, u32 k, u32 flags,     \
            u32 room, u32 cap, u32 log_cluster) {                                                 \

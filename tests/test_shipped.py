@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from thorprobe.cli.session import _public
+from thorprobe.cli.session import public
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan import layout as layouts
 from thorprobe.plan import shipped as plans
@@ -348,7 +348,7 @@ def test_ids_of_launches_of_own_kernels_are_as_they_were():
 
 
 @pytest.mark.parametrize(
-    ("word", "public"),
+    ("word", "shown"),
     [
         ("shipped:/deep/folder/a.so", "shipped:a.so"),
         ("shipped:folder/a.so", "shipped:a.so"),
@@ -356,6 +356,6 @@ def test_ids_of_launches_of_own_kernels_are_as_they_were():
         ("shipped:a.so", "shipped:a.so"),
     ],
 )
-def test_evidence_names_the_shipped_file_without_its_folder(word, public):
+def test_evidence_names_the_shipped_file_without_its_folder(word, shown):
     """The command that a page shows has the file's name alone."""
-    assert _public([word]) == (public,)
+    assert public([word]) == (shown,)

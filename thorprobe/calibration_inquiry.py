@@ -56,7 +56,7 @@ def inquire(
         results=series,
         summary=summarize(
             series,
-            Grid(rows=options.rows, columns=options.columns, k=options.k),
+            Grid(rows=options.rows, columns=options.columns, k=options.k, dtype=options.dtype),
             k=options.k,
             dtype=options.dtype,
             device=room.device.name if room.device else "",
@@ -72,7 +72,7 @@ def again(answer: Answer) -> Answer:
     found, device = answer.summary, answer.device
     summary = summarize(
         answer.results,
-        Grid(rows=found.rows, columns=found.columns, k=found.k),
+        Grid(rows=found.rows, columns=found.columns, k=found.k, dtype=found.dtype),
         k=found.k,
         dtype=found.dtype,
         device=device.name if device else "",

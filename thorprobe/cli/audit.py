@@ -64,7 +64,7 @@ def audit(
     """
     from thorprobe import audit as auditing
     from thorprobe.cli.output import show_evidence
-    from thorprobe.cli.session import _public
+    from thorprobe.cli.session import public
     from thorprobe.inquiry import now, process_age
     from thorprobe.plan import gate as gates
     from thorprobe.words.audit import Audit
@@ -80,7 +80,7 @@ def audit(
     code = _failed(found.summary, fail_on or ())
     answer = Audit(
         command="audit",
-        argv=_public(sys.argv[1:]),
+        argv=public(sys.argv[1:]),
         started=started,
         ended=now(),
         origin=found.origin,

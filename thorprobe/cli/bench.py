@@ -112,12 +112,7 @@ def bench(
     Every contender gets the same scores in one run, and its result is checked before it is timed,
     by CUDA graphs and device events. A GPU is needed: nothing is timed on a CPU.
     """
-    for kind in fail_on or ():
-        if kind is not o.FailOn.WRONG:
-            raise UsageError(
-                f"`--fail-on {kind.value}` was asked for, but of a bench only `wrong` can be told",
-                "`--fail-on wrong`",
-            )
+    o.only_wrong(fail_on, "a bench")
     if costs is not None and not calibrate:
         raise UsageError("`--costs` was given without `--calibrate`", "add `--calibrate`")
     if calibrate:
@@ -202,27 +197,27 @@ def _timed(options: "BenchOptions", device: str | None, svg: str, *, shown: bool
     from msgspec.structs import replace
 
     from thorprobe.bench_inquiry import inquire
-    from thorprobe.cli.session import _public, progress
+    from thorprobe.cli.session import progress, public
     from thorprobe.plan import partition as partitions
 
     parsed = partitions.parse(options.partition)
     asked = replace(options, partition=str(parsed) if parsed else "")
     with progress("bench", shown=shown) as advance:
-        return inquire(asked, device, argv=_public(sys.argv[1:]), svg=svg, progress=advance)
+        return inquire(asked, device, argv=public(sys.argv[1:]), svg=svg, progress=advance)
 
 
 def _calibrated(
     asked: dict[str, Any], device: str | None, replay: Path | None, *, shown: bool
 ) -> Any:
     from thorprobe.calibration_inquiry import COMMAND, again, inquire
-    from thorprobe.cli.session import _public, progress
+    from thorprobe.cli.session import progress, public
     from thorprobe.plan.calibration import CalibrationOptions, check
 
     check(tuple(name for name, value in asked.items() if value))
     if replay is not None:
         return again(_recorded(replay, COMMAND))
     with progress("calibrate", shown=shown) as advance:
-        return inquire(CalibrationOptions(), device, argv=_public(sys.argv[1:]), progress=advance)
+        return inquire(CalibrationOptions(), device, argv=public(sys.argv[1:]), progress=advance)
 
 
 def _recorded(path: Path, command: str) -> Any:

@@ -26,7 +26,7 @@ def claims(
     """
     from thorprobe import hearing
     from thorprobe.cli.output import show_evidence
-    from thorprobe.cli.session import _public
+    from thorprobe.cli.session import public
     from thorprobe.inquiry import now, process_age
     from thorprobe.words.claims import Claims
 
@@ -34,7 +34,7 @@ def claims(
     held = hearing.hold(list(dict.fromkeys(stores or ())))
     answer = Claims(
         command="claims",
-        argv=_public(sys.argv[1:]),
+        argv=public(sys.argv[1:]),
         started=started,
         ended=now(),
         origin=held.origin,

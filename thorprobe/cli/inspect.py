@@ -54,7 +54,7 @@ def inspect(
     Targets, kernels, registers, bytes and compiled clusters; no GPU is needed, nothing is launched.
     """
     from thorprobe.cli.output import show_evidence
-    from thorprobe.cli.session import _public
+    from thorprobe.cli.session import public
     from thorprobe.inquiry import now, process_age
     from thorprobe.judge.inspection import summarize
     from thorprobe.words.inspection import Inspection
@@ -68,7 +68,7 @@ def inspect(
     parties = list(_parties(capabilities, profiles, ordinal, sources))
     answer = Inspection(
         command="inspect",
-        argv=_public(sys.argv[1:]),
+        argv=public(sys.argv[1:]),
         started=started,
         ended=now(),
         origin=_origin(parties),

@@ -89,7 +89,7 @@ def model_topk(
     sets, logits and greedy tokens are compared. Below 2,048 tokens of context nothing can show.
     """
     from thorprobe.cli.output import show_evidence
-    from thorprobe.cli.session import _public, progress
+    from thorprobe.cli.session import progress, public
     from thorprobe.model_inquiry import inquire
     from thorprobe.plan import partition as partitions
     from thorprobe.plan.drive import parse_capability
@@ -101,12 +101,7 @@ def model_topk(
             "`--tiny` and `--checkpoint` were both given, but there is one model to run",
             "leave out one of them",
         )
-    for kind in fail_on or ():
-        if kind is not o.FailOn.WRONG:
-            raise UsageError(
-                f"`--fail-on {kind.value}` was asked for, but of a model only `wrong` can be told",
-                "`--fail-on wrong`",
-            )
+    o.only_wrong(fail_on, "a model")
     parsed = partitions.parse(partition)
     options = ModelOptions(
         size=TINY.name if tiny else REDUCED.name,
@@ -125,7 +120,7 @@ def model_topk(
         partition=str(parsed) if parsed else "",
     )
     with progress("model-topk", shown=not no_progress) as advance:
-        answer = inquire(options, device, argv=_public(sys.argv[1:]), progress=advance)
+        answer = inquire(options, device, argv=public(sys.argv[1:]), progress=advance)
     show_evidence([answer], o.Format.JSON if json else form, output)
     found = answer.summary
     if fail_on and not (found.sets_equal and found.tokens_equal and not found.wrong_rows):

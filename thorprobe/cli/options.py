@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from thorprobe.errors import UsageError
+
 
 class Format(StrEnum):
     """Formats of ``--format``."""
@@ -25,6 +27,16 @@ class FailOn(StrEnum):
     REFUSED = "refused"
     WRONG = "wrong"
     CHANGED = "changed"
+
+
+def only_wrong(asked: list[FailOn] | None, what: str) -> None:
+    """Raise UsageError for a ``--fail-on`` other than ``wrong``, where no other can be told."""
+    for kind in asked or ():
+        if kind is not FailOn.WRONG:
+            raise UsageError(
+                f"`--fail-on {kind.value}` was asked for, but of {what} only `wrong` can be told",
+                "`--fail-on wrong`",
+            )
 
 
 DeviceOption = Annotated[

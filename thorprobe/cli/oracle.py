@@ -32,8 +32,8 @@ def oracle(
     What nobody measured is not established; each cell names the files that it rests on.
     """
     from thorprobe.cli.output import show_evidence
-    from thorprobe.cli.session import _public
+    from thorprobe.cli.session import public
     from thorprobe.oracle import ask
 
-    answer = ask(fleet, evidence or [], _public(sys.argv[1:]))
+    answer = ask(fleet, evidence or [], public(sys.argv[1:]))
     show_evidence([answer], o.Format.JSON if json else form, output)

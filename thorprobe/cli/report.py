@@ -41,10 +41,10 @@ def report(
     shown = o.Format.JSON if json else form
     files = files or []
     if row:
-        from thorprobe.cli.session import _public
+        from thorprobe.cli.session import public
         from thorprobe.row import close
 
-        show_evidence([close(row, fleet, files, _public(sys.argv[1:]))], shown, output)
+        show_evidence([close(row, fleet, files, public(sys.argv[1:]))], shown, output)
         return
     if fleet or not files:
         raise UsageError(

@@ -192,7 +192,7 @@ class Session:
             document = inquire(
                 question,
                 answerer,
-                argv=_public(self.argv),
+                argv=public(self.argv),
                 store_path=path,
                 kept=kept,
                 progress=advance,
@@ -275,7 +275,7 @@ def _count_devices() -> int:
     return 0 if int(code) else int(count)
 
 
-def _public(argv: Sequence[str]) -> tuple[str, ...]:
+def public(argv: Sequence[str]) -> tuple[str, ...]:
     """Leave out the folders of this machine: evidence is shown to strangers."""
     shown = []
     for word in argv:

@@ -41,8 +41,8 @@ def answer(
             )
     from thorprobe.arms_inquiry import inquire
     from thorprobe.cli.output import show_evidence
-    from thorprobe.cli.session import _public
     from thorprobe.cli.session import progress as bar
+    from thorprobe.cli.session import public
 
     with bar("topk-arms", shown=progress) as advance:
         found = inquire(
@@ -50,7 +50,7 @@ def answer(
             capability,
             context.params["device"],
             wanted.partition,
-            argv=_public(sys.argv[1:]),
+            argv=public(sys.argv[1:]),
             progress=advance,
         )
     show_evidence([found], form, output)

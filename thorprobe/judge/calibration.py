@@ -16,6 +16,7 @@ import numpy as np
 
 from thorprobe.judge.least_squares import nonnegative
 from thorprobe.record import Record
+from thorprobe.topk.contract import SCORE_BYTES
 from thorprobe.topk.ladder import starved, waves
 from thorprobe.topk.variant import VARIANTS, Variant
 from thorprobe.words.calibration import (
@@ -28,7 +29,6 @@ from thorprobe.words.calibration import (
 
 FACTORS = ("launch", "wave", "batch", "megabyte")
 
-_SCORE_BYTES = 4
 _RELEVANCE = 2
 # Power of best over own time. On the times of an H200 (2026-11-30) the preferred choice took at
 # most 1.09 times the best one's time with powers of 1 and 2, 1.15 times with 4 and more.
@@ -45,6 +45,7 @@ class Grid(Record, frozen=True, kw_only=True):
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     k: int = 512
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Point:
     rows: int
     columns: int
     us: float
+    score_bytes: int = SCORE_BYTES["float32"]
 
     @property
     def id(self) -> str:
@@ -71,7 +73,7 @@ class Point:
         series = self.series
         many = waves(self.rows, slots=series.slots, ctas=series.ctas, sms=series.sms)
         batches = max(-(-self.columns // (series.ctas * series.capacity)), 1)
-        megabytes = self.rows * self.columns * _SCORE_BYTES / max(series.sms, 1) / 1e6
+        megabytes = self.rows * self.columns * self.score_bytes / max(series.sms, 1) / 1e6
         return 1.0, many, many * (batches - 1), megabytes
 
     def predicted(self, cost: FittedCost) -> float:
@@ -89,7 +91,7 @@ def points(series: Sequence[ChoiceTimes], grid: Grid) -> Iterator[Point]:
                 continue
             for rows, us in zip(grid.rows, one.us.get(str(columns), ()), strict=False):
                 if one.slots and us is not None and us > 0:
-                    yield Point(one, rows, columns, us)
+                    yield Point(one, rows, columns, us, SCORE_BYTES[grid.dtype])
 
 
 def variant_of(choice: str) -> Variant | None:

@@ -8,13 +8,14 @@ from thorprobe.render.costs import costs_toml
 from thorprobe.render.page import device_line
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
+from thorprobe.topk.ladder import CROWD
 from thorprobe.words.calibration import CalibrationSummary, ChoiceTimes
 
 Answer = Evidence[ChoiceTimes, CalibrationSummary]
 
 _WAVES = (
     "rows over the rows that run at once, rounded up; the device said how many those are for each "
-    "kernel and partition"
+    f"kernel and partition; a wave counts {CROWD:.0%} more for each further CTA on the busiest SM"
 )
 _LEGEND = (
     ("launch", "microseconds of a launch"),

@@ -116,7 +116,7 @@ def below(rung: str) -> tuple[str, ...]:
     return RUNGS[RUNGS.index(rung) + 1 :]
 
 
-_CROWD = 0.05
+CROWD = 0.05
 # What each further CTA on the busiest SM adds to a wave, as a part of it. With 0 the choice took up
 # to 1.16 times the best kernel's time in 24 SMs, with 0.05 at most 1.09 anywhere, with 0.2 1.17 on
 # the whole device (calibration of 2026-11-30, 216 shapes).
@@ -126,7 +126,7 @@ def waves(rows: int, *, slots: int, ctas: int, sms: int) -> float:
     """Return how many waves rows take, a wave counted for more where CTAs share an SM."""
     many = -(-rows // max(slots, 1))
     each = -(-(-(-rows // many) * ctas) // max(sms, 1)) if many else 1
-    return many * (1 + _CROWD * (each - 1))
+    return many * (1 + CROWD * (each - 1))
 
 
 def predict(choice: Choice, *, slots: int, sms: int, rows: int, columns: int, dtype: str) -> float:
