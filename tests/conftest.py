@@ -6,6 +6,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -49,23 +50,24 @@ def _gpu_here() -> str:
     return ""
 
 
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(items):
     """Waive GPU tests without a GPU; the summary counts them."""
     marked = [item for item in items if item.get_closest_marker("gpu")]
     reason = _gpu_here() if marked else ""
     if reason:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=f"waived: {reason}"))
-    config.stash[_WAIVED] = (len(marked) if reason else 0, reason)
 
 
-_WAIVED = pytest.StashKey[tuple[int, str]]()
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    """Print how many GPU tests were waived, so that their absence is seen."""
-    count, reason = config.stash.get(_WAIVED, (0, ""))
-    if count:
+def pytest_terminal_summary(terminalreporter):
+    """Print how many GPU tests were waived and why, so that their absence is seen."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ").removeprefix("waived: ")
+        for report in skipped
+        if "gpu" in getattr(report, "keywords", ())
+    )
+    for reason, count in reasons.items():
         terminalreporter.write_line(f"GPU tests waived: {count} ({reason})")
     if collect_ignore:
         terminalreporter.write_line(

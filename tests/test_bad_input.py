@@ -86,7 +86,7 @@ def test_a_sweep_refuses_bad_arguments(main, tmp_path, monkeypatch, arguments, n
         (["--k", "7"], "k 7"),
         (["--k", "x"], "--k"),
         (["--policy", "nope"], "nope"),
-        (["--policy", "../policies/0.33.0"], "Unknown policy"),
+        (["--policy", "../policies/0.33.0"], "unknown Policy"),
         (["--distribution", "nope"], "nope"),
         (["--oracle", "nope"], "nope"),
         (["--as-capability", "x"], "`--as-capability x`"),

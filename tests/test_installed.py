@@ -192,6 +192,23 @@ def test_the_data_is_held_against_its_own_call_site():
     assert "no source takes" in compare("a folder", "0.33.0", []).finding
 
 
+def test_the_line_told_is_that_of_the_call_site_that_the_data_is_about():
+    """Where the data is about the generic indexer its line is told, and not another site's."""
+    bounds = load("0.24.0").gate
+    site = SourceGate(
+        path="vllm/x/indexer_topk.py",
+        function="f",
+        line=41,
+        role=Role.GENERIC,
+        rows=bounds.rows,
+        stride_multiple=bounds.stride_multiple,
+        min_capability=bounds.min_capability,
+        excluded_families=bounds.excluded_families,
+    )
+    other = SourceGate(path=PATH, function="g", line=8, role=Role.QSA)
+    assert " of its gate (line 41) are " in compare("a folder", "0.24.0", [site, other]).finding
+
+
 def test_every_policy_names_a_call_site_that_is_read():
     """Each policy's gate is of one of the two call sites."""
     assert {load(name).gate.site for name in names()} == {"qsa", "generic"}

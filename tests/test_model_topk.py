@@ -125,7 +125,7 @@ def test_the_plan_feeds_every_token_once():
         ({"dtype": "fp8"}, "`--dtype fp8`"),
         ({"context": 262_140}, "262,148 tokens"),
         ({"requests": 64, "prefill_chunk": 2_048}, "131,072 rows"),
-        ({"policy": "0.1"}, "Unknown policy"),
+        ({"policy": "0.1"}, "unknown Policy"),
         ({"size": "huge"}, "'huge' model"),
     ],
 )

@@ -147,7 +147,7 @@ def test_row_ranges_cover_every_row_once_and_agree_with_dispatch(
 
 def test_an_unknown_policy_lists_the_known_ones() -> None:
     """A name that is not shipped is a usage error whose hint lists what is."""
-    with pytest.raises(UsageError, match=r"Unknown policy '0\.99'") as error:
+    with pytest.raises(UsageError, match=r"unknown Policy `0\.99`") as error:
         load("0.99")
     assert "e126687a9a" in error.value.hint
 

@@ -165,5 +165,5 @@ def test_options_that_make_launches_are_refused(main, option):
 
 def test_an_unknown_policy_is_refused_before_anything_is_built():
     """The policies are read first."""
-    with pytest.raises(UsageError, match="Unknown policy"):
+    with pytest.raises(UsageError, match="unknown Policy"):
         inquire(["0.1"], THOR, "cpu", select=_EXACT)

@@ -6,8 +6,9 @@ INVALID_CLUSTER_SIZE = 912
 NOT_SUPPORTED = 801
 LAUNCH_TIMEOUT = 702
 NOT_READY = 600
+NO_BINARY_FOR_GPU = 209
 
-MODULE_CAUSES = {209: "no-kernel-image", 222: "ptx-too-new", 200: "invalid-image"}
+MODULE_CAUSES = {NO_BINARY_FOR_GPU: "no-kernel-image", 222: "ptx-too-new", 200: "invalid-image"}
 CODE_NAMES = {
     1: "CUDA_ERROR_INVALID_VALUE",
     200: "CUDA_ERROR_INVALID_IMAGE",
@@ -23,11 +24,7 @@ API reference)."""
 
 LAUNCH_CAUSES = {720: "cooperative-too-large", 701: "out-of-resources", **MODULE_CAUSES}
 
-MODULE_NAMES = {
-    "CUDA_ERROR_NO_BINARY_FOR_GPU": "no-kernel-image",
-    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "ptx-too-new",
-    "CUDA_ERROR_INVALID_IMAGE": "invalid-image",
-}
+MODULE_NAMES = {CODE_NAMES[code]: cause for code, cause in MODULE_CAUSES.items()}
 """Causes by name: a compiler front end such as CuPy loads the module itself and leaves the name in
 its message only."""
 

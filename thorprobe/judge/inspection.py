@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from thorprobe.judge.cause import judge, refusal
+from thorprobe.judge.driver_code import MODULE_CAUSES, NO_BINARY_FOR_GPU
 from thorprobe.judge.inspection_finding import device_finding, finding, next_action
 from thorprobe.judge.kernel_name import natural
 from thorprobe.plan.policy import load as load_policy
@@ -22,11 +23,6 @@ from thorprobe.words.inspection import (
     TargetRow,
 )
 from thorprobe.words.load import Load, Party, Source
-
-NO_IMAGE = "no-kernel-image"
-"""Cause of a kernel that is in no image which the device loads: 209 where its module is loaded."""
-
-NO_IMAGE_CODE = 209
 
 
 def summarize(sources: Sequence[Source], parties: Sequence[Party], pattern: str) -> InspectSummary:
@@ -165,8 +161,8 @@ def _load(load: Load, answers: Mapping[str, Mapping[str, Outcome]], several: boo
         return msgspec.structs.replace(
             row,
             verdict=Verdict.REFUSED,
-            cause=NO_IMAGE,
-            code=NO_IMAGE_CODE,
+            cause=MODULE_CAUSES[NO_BINARY_FOR_GPU],  # What loading its module would answer.
+            code=NO_BINARY_FOR_GPU,
             note=load.reason,
         )
     found = answers.get(load.asked.id, {}) if load.asked else {}

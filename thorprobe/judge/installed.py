@@ -26,7 +26,7 @@ def policy_of(version: str) -> str:
         if public and policy.version == f"vLLM {public}":
             return name
         commit = local.split(".")[0].removeprefix("g")
-        if len(commit) >= 7 and (policy.commit.startswith(commit) or commit == policy.commit):
+        if len(commit) >= 7 and policy.commit.startswith(commit):
             return name
     return ""
 
@@ -144,6 +144,7 @@ def _finding(installed: Installed, policy: Policy | None) -> str:
         return f"MISMATCH: {version} is not the gate that the data describes: {'; '.join(told)}"
     open_ = [c.constant for c in installed.compared if c.match is not Match.AGREES]
     rest = f"; not compared: {', '.join(dict.fromkeys(open_))}" if open_ else ""
-    lines = sorted({site.line for site in installed.sites if site.role is Role.QSA})
+    role = _ROLES[policy.gate.site]
+    lines = sorted({site.line for site in installed.sites if site.role is role})
     where = f" (line {', '.join(span(n, n) for n in lines)})" if lines else ""
     return f"{version}: the constants of its gate{where} are those of the data{rest}"

@@ -5,14 +5,12 @@ One TOML file per version under ``policies/``; every table of it names the sourc
 condition that is not known of a version is listed as not established and is not applied.
 """
 
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from thorprobe.errors import UsageError
+from thorprobe.plan.datafile import Folder
 from thorprobe.record import MAX_CLUSTER, Record
 
 Capability = tuple[int, int]
@@ -23,7 +21,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Cluster = Annotated[int, msgspec.Meta(ge=1, le=MAX_CLUSTER)]
 
-_LARGEST_FILE = 65_536
+_FOLDER = Folder("Policy", "plan", "policies")
 
 
 class ByMajor(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -185,14 +183,9 @@ def arm_name(cluster: int, path: str) -> str:
     return f"{cluster} CTAs" if path == "cooperative" else "persistent, no cluster"
 
 
-def _folder() -> Traversable:
-    return files("thorprobe").joinpath("plan", "policies")
-
-
 def names() -> tuple[str, ...]:
     """Names of the shipped policies, sorted."""
-    entries = (entry.name for entry in _folder().iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in entries if name.endswith(".toml")))
+    return _FOLDER.names()
 
 
 def load(name: str) -> Policy:
@@ -200,32 +193,7 @@ def load(name: str) -> Policy:
 
     Raises UsageError: unknown name, unreadable file, or a file outside the schema.
     """
-    known = names()
-    if name in known:
-        raw = _folder().joinpath(f"{name}.toml").read_bytes()
-    elif name.endswith(".toml"):
-        try:
-            with Path(name).open("rb") as file:
-                raw = file.read(_LARGEST_FILE + 1)
-        except OSError as error:
-            raise UsageError(
-                f"Policy file {name} cannot be read: {error.strerror or error}",
-                "give the path of a readable .toml file",
-            ) from error
-    else:
-        raise UsageError(f"Unknown policy {name!r}", f"known policies: {', '.join(known)}")
-    if len(raw) > _LARGEST_FILE:
-        raise UsageError(
-            f"Policy file {name} has more than {_LARGEST_FILE:,} bytes",
-            "a policy is a short TOML file; thorprobe/plan/policies/ has examples",
-        )
-    try:
-        return msgspec.toml.decode(raw, type=Policy)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"Policy file {name} does not fit the schema: {error}",
-            "thorprobe/plan/policies/ has examples",
-        ) from error
+    return _FOLDER.load(name, Policy)
 
 
 def _checked_rows(rows: int) -> int:

@@ -117,7 +117,7 @@ def open_container(path: Path) -> Container:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise UsageError(
             f"`{path}` was to be inspected, but cannot be read: {reason}", _HINT
-        ) from (error)
+        ) from error
     return Container(path=real, name=path.name, sha256=digest, bytes=status.st_size)
 
 

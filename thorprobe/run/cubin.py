@@ -26,7 +26,9 @@ RESERVED_SMEM = 1_024
 """Bytes of ``.nv.shared.<kernel>`` that belong to the system from sm_90 on (132 B declared give a
 section of 1,156 B for sm_90, 100, 103, 110, 120 and 121, and of 132 B for sm_80)."""
 
-_EM_CUDA = 190
+CUDA_MACHINES = ("EM_CUDA", 190)
+"""``e_machine`` of CUDA code: the name that pyelftools has for it, and the number behind it."""
+
 _FIRST_RESERVED_SM = 90
 _ABI_SM_IN_BYTE_1 = 8
 _NEWEST_ABI = 8
@@ -202,7 +204,7 @@ def _sections(cubin: bytes) -> tuple[dict[str, Any], int, int]:
     if cubin[:4] != b"\x7fELF":
         raise _MalformedError("it does not begin as an ELF file")
     elf = ELFFile(io.BytesIO(cubin))
-    if elf["e_machine"] not in ("EM_CUDA", _EM_CUDA) or elf.elfclass != 64 or not elf.little_endian:
+    if elf["e_machine"] not in CUDA_MACHINES or elf.elfclass != 64 or not elf.little_endian:
         raise _MalformedError("it is not ELF code for a CUDA device")
     count = elf.num_sections()
     if count > MAX_SECTIONS:

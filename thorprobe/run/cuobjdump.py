@@ -59,7 +59,14 @@ class Listed(Record, frozen=True, kw_only=True):
 
 
 class NoDeviceCodeError(UsageError):
-    """The binary holds no device code at all."""
+    """The binary holds no device code at all, or for ``why`` none that can be read."""
+
+    def __init__(self, shown: str, why: str = "it holds no device code") -> None:
+        """Name what the user gave."""
+        super().__init__(
+            f"`{shown}` was to be inspected, but {why}",
+            "give a library, cubin or fatbin built for CUDA, or the wheel that carries it",
+        )
 
 
 class _OutOfMemoryError(UsageError):
@@ -226,10 +233,7 @@ def _check(status: int, text: str, shown: str) -> None:
     if status == 0 or _NOTHING_FOUND.search(text):
         return
     if _NO_CODE in text:
-        raise NoDeviceCodeError(
-            f"`{shown}` was to be inspected, but it holds no device code",
-            "give a library, cubin or fatbin built for CUDA, or the wheel that carries it",
-        )
+        raise NoDeviceCodeError(shown)
     if _NO_MEMORY in text:
         raise _OutOfMemoryError(
             f"`{shown}` was given to cuobjdump, which needs more than {MEMORY:,} B for it",

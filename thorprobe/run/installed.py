@@ -100,7 +100,7 @@ def at(path: Path) -> Sources:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"`--sources {path}` cannot be read: {reason}", _HINT) from error
-    # RuntimeError is what zipfile has for an encrypted entry, NotImplementedError for a method.
+    # zipfile raises RuntimeError for an entry that is encrypted or packed by an unknown method.
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         raise UsageError(
             f"`--sources {path}` is no wheel that can be read: {str(error) or 'broken archive'}",

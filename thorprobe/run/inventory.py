@@ -34,7 +34,6 @@ _FORMAT = 1
 
 _MAX_UNPACKED = 1 << 30
 _MAX_STRINGS = 16 << 20
-_EM_CUDA = 190
 _CODE_SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment")
 
 Progress = Callable[[int, int], None]
@@ -117,11 +116,7 @@ def _read(container: Container, progress: Progress) -> Inventory:
             "make room, or name another folder with XDG_CACHE_HOME",
         ) from error
     if not found.images:
-        raise cuobjdump.NoDeviceCodeError(
-            f"`{container.name}` was to be inspected, but "
-            + (found.remarks[0] if found.remarks else "it holds no device code"),
-            "give a library, cubin or fatbin built for CUDA, or the wheel that carries it",
-        )
+        raise cuobjdump.NoDeviceCodeError(container.name, *found.remarks[:1])
     return Inventory(
         name=container.name,
         sha256=container.sha256,
@@ -289,7 +284,7 @@ def _is_cubin(binary: Binary) -> bool:
         file.seek(0)
         try:
             elf = ELFFile(file)
-            if elf["e_machine"] in ("EM_CUDA", _EM_CUDA):
+            if elf["e_machine"] in cubin.CUDA_MACHINES:
                 return True
             end = elf["e_shoff"] + elf["e_shnum"] * elf["e_shentsize"]
             names = set() if end > size else _section_names(elf, file)
@@ -308,8 +303,5 @@ def _is_cubin(binary: Binary) -> bool:
         )
     # A library stripped of its sections may hold code all the same.
     if names and not names.intersection(_CODE_SECTIONS):
-        raise cuobjdump.NoDeviceCodeError(
-            f"`{binary.shown}` was to be inspected, but it holds no device code",
-            "give a library, cubin or fatbin built for CUDA, or the wheel that carries it",
-        )
+        raise cuobjdump.NoDeviceCodeError(binary.shown)
     return False
