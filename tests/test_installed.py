@@ -282,3 +282,15 @@ def test_a_lying_archive_is_a_usage_error(wheel):
     )
     with pytest.raises(UsageError, match="no wheel that can be read"):
         installed.at(path)
+
+
+def test_a_wheel_whose_directory_claims_more_than_it_has_is_not_read(wheel):
+    """The zip library reads a directory whole, so its size is bounded before."""
+    packed = wheel({PATH: source()})
+    data = bytearray(packed.read_bytes())
+    end = data.rfind(b"PK\x05\x06")
+    data[end + 12 : end + 16] = (2**31).to_bytes(4, "little")
+    packed.write_bytes(data)
+    with pytest.raises(UsageError) as caught:
+        at(packed)
+    assert "2,147,483,648 B" in caught.value.sentence or "no wheel" in caught.value.sentence

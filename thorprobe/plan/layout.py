@@ -8,11 +8,11 @@ agrees with the data. Nothing is launched on a likeness of names.
 
 import re
 from functools import lru_cache
-from importlib.resources import files
 from typing import Annotated, Literal
 
 import msgspec
 
+from thorprobe.plan.datafile import Folder
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.record import Record
 
@@ -100,9 +100,8 @@ class Layout(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 @lru_cache(maxsize=1)
 def layouts() -> tuple[Layout, ...]:
     """Return every layout that comes with thorprobe, by name."""
-    folder = files("thorprobe").joinpath("plan", "shipped_layouts")
-    texts = [e.read_bytes() for e in folder.iterdir() if e.name.endswith(".toml")]
-    return tuple(sorted((msgspec.toml.decode(t, type=Layout) for t in texts), key=lambda x: x.name))
+    folder = Folder("layout", "plan", "shipped_layouts")
+    return tuple(folder.load(name, Layout) for name in folder.names())
 
 
 def of_image(sha256: str, package: str = "", version: str = "") -> Layout | None:

@@ -173,7 +173,7 @@ def _begins_well(path: Path) -> bool:
 
 
 def _wheel(path: Path, size: int) -> Container:
-    _check_directory(path, size)
+    check_directory(path, size)
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -203,8 +203,11 @@ def _broken(name: str, error: Exception) -> UsageError:
     return UsageError(f"wheel `{name}` was to be inspected, but it is damaged: {reason}", _DAMAGED)
 
 
-def _check_directory(path: Path, size: int) -> None:
-    """Bound the directory before the zip library reads it whole."""
+def check_directory(path: Path, size: int) -> None:
+    """Bound the directory before the zip library reads it whole.
+
+    Raises UsageError for one that claims more than the file or the bound has, or has no end.
+    """
     with path.open("rb") as file:
         file.seek(max(0, size - _END_SIZE - _MAX_COMMENT))
         tail = file.read()

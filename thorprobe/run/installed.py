@@ -18,6 +18,7 @@ from typing import Protocol
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan.gate_source import OPERATOR, read_gates
 from thorprobe.record import Record
+from thorprobe.run.container import check_directory
 from thorprobe.words.installed import SourceGate
 
 PACKAGE = "vllm"
@@ -95,6 +96,8 @@ def at(path: Path) -> Sources:
             raise UsageError(f"`--sources {path}` was given, but that folder holds no vllm", _HINT)
         return _read(_FolderTree(root, "a folder", ""))
     try:
+        if zipfile.is_zipfile(path):
+            check_directory(path, path.stat().st_size)
         with zipfile.ZipFile(path) as archive:
             return _read(_WheelTree(archive, path))
     except OSError as error:
