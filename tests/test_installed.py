@@ -292,5 +292,5 @@ def test_a_wheel_whose_directory_claims_more_than_it_has_is_not_read(wheel):
     data[end + 12 : end + 16] = (2**31).to_bytes(4, "little")
     packed.write_bytes(data)
     with pytest.raises(UsageError) as caught:
-        at(packed)
+        installed.at(packed)
     assert "2,147,483,648 B" in caught.value.sentence or "no wheel" in caught.value.sentence
