@@ -11,10 +11,8 @@ from thorprobe.plan.callsite import (
     Setting,
     columns_of,
     decode,
-    paths,
     prefill,
     reach,
-    visible_blocks,
 )
 from thorprobe.plan.policy import load, names, reached
 
@@ -100,7 +98,6 @@ def test_prefill_chunks_hold_every_token_once(tokens: int, length: int, mib: int
         lambda: prefill(1, 0, 4096),
         lambda: prefill(1, 4097, 4096),
         lambda: prefill(1, 10, 4096, 0),
-        lambda: paths(load("0.33.0"), 500),
         lambda: reach(load("0.33.0"), THOR, 3),
     ],
 )
@@ -169,25 +166,3 @@ def test_a_family_outside_the_gate_reaches_the_persistent_kernel_only() -> None:
         reach(load("0.33.0"), (12, 1), 16)
     assert error.value.hint.startswith("reached there: 1 ")
     assert {s.path for s in reach(load("0.33.0"), (12, 1), 1)} == {"persistent"}
-
-
-def test_paths_by_context_length_meet_without_a_gap() -> None:
-    """The trivial path ends at k blocks, one CTA at 16,384, and context is blocks x ratio."""
-    trivial, one, whole = paths(load("0.33.0"), 512)
-    assert trivial.visible_blocks == (0, 512)
-    assert one.visible_blocks == (513, 16_384)
-    assert whole.visible_blocks == (16_385, None)
-    for item in (trivial, one, whole):
-        first, last = item.context_tokens
-        assert visible_blocks(max(0, first - 1), first) == item.visible_blocks[0]
-        if last is not None:
-            assert visible_blocks(last - 1, last) == item.visible_blocks[1]
-            assert visible_blocks(last, last + 1) == item.visible_blocks[1] + 1  # type: ignore[operator]
-
-
-def test_visible_blocks_are_cut_by_position_and_by_length() -> None:
-    """A query sees the whole blocks before it, within the sequence, and never less than none."""
-    assert visible_blocks(0, 10) == 0
-    assert visible_blocks(3, 10) == 1
-    assert visible_blocks(100, 10) == 2
-    assert visible_blocks(-1, 10) == 0

@@ -67,14 +67,6 @@ class Setting(Record, frozen=True, kw_only=True):
     explanation: str
 
 
-class PathRange(Record, frozen=True, kw_only=True):
-    """Context lengths (tokens, ``last`` None: no end) whose rows take one path of the kernel."""
-
-    name: str
-    visible_blocks: tuple[int, int | None]
-    context_tokens: tuple[int, int | None]
-
-
 def _whole(name: str, value: int, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(
@@ -196,41 +188,6 @@ def prefill(
         for rows, calls, name in shapes
         if rows and calls
     ]
-
-
-def visible_blocks(position: int, seq_len: int, compress_ratio: int = COMPRESS_RATIO) -> int:
-    """Count the valid scores of the query at ``position`` (from 0) of ``seq_len`` tokens."""
-    _whole("Compress ratio", compress_ratio, 1)
-    return max(0, min((position + 1) // compress_ratio, seq_len // compress_ratio))
-
-
-def paths(policy: Policy, k: int, compress_ratio: int = COMPRESS_RATIO) -> tuple[PathRange, ...]:
-    """Kernel paths by visible blocks, with the context lengths that show so many.
-
-    Raises UsageError: ``k`` is not one that the policy's kernel takes.
-    """
-    _whole("Compress ratio", compress_ratio, 1)
-    if k not in policy.kernel.k:
-        raise UsageError(
-            f"k {k} is not one that {policy.name} takes", f"k is one of {policy.kernel.k}"
-        )
-    one = policy.kernel.one_cta_columns
-    bounds: tuple[tuple[str, int, int | None], ...] = (
-        ("trivial", 0, k),
-        ("one CTA", k + 1, one),
-        ("whole cluster", one + 1, None),
-    )
-    return tuple(
-        PathRange(
-            name=name,
-            visible_blocks=(first, last),
-            context_tokens=(
-                first * compress_ratio,
-                None if last is None else (last + 1) * compress_ratio - 1,
-            ),
-        )
-        for name, first, last in bounds
-    )
 
 
 def reach(
