@@ -95,7 +95,7 @@ def test_a_bad_argument_is_one_sentence_with_a_hint(case):
 
 def _view(device, library="torch", **changes):
     base = {"dtype": "float32", "shape": (3, 4), "strides": (4, 1)}
-    return array.View(library=library, pointer=0, device=device, **(base | changes))
+    return array.View(library=library, device=device, **(base | changes))
 
 
 def test_arrays_on_two_devices_are_refused():

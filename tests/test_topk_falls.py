@@ -3,6 +3,7 @@
 
 import runpy
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -250,10 +251,12 @@ def test_memory_of_the_host_is_refused_on_a_device(board, monkeypatch, name):
     }[name]
     from thorprobe.topk import array
 
-    look = array.view
-    monkeypatch.setattr(
-        array, "view", lambda seen: array._view(seen, "numpy") if seen is given else look(seen)
-    )
+    look, hosts = array.view, array.read(given)[0]
+
+    def view(traits):
+        return replace(look(traits), device=None) if traits == hosts else look(traits)
+
+    monkeypatch.setattr(array, "view", view)
     with pytest.raises(topk.ArgumentError):
         _select(rung="many-ctas", **{name: given})
     assert board.launched == []

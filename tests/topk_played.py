@@ -8,6 +8,7 @@ the order of the ladder, its falls and its memory are tested where there is no G
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from thorprobe.errors import ThorprobeError
 from thorprobe.topk import array, kernel
@@ -83,7 +84,9 @@ def install(monkeypatch):
     look = array.view
     monkeypatch.setattr(array, "view", lambda given: replace(look(given), device=0))
     monkeypatch.setattr(array, "current_stream", lambda seen: board.stream)
+    monkeypatch.setattr(module, "request", lru_cache(module.request.__wrapped__))
     monkeypatch.setattr(kernel, "Current", lambda device: nullcontext())
+    monkeypatch.setattr(kernel, "is_current", lambda device: True)
     monkeypatch.setattr(kernel, "partition", lambda stream: board.partition)
     monkeypatch.setattr(kernel, "capturing", lambda stream: board.capturing)
     monkeypatch.setattr("thorprobe.topk.plan._ANSWERS", {})

@@ -13,7 +13,7 @@ Contract of a row with ``length`` valid scores, ``n = min(k, length)``:
 """
 
 from operator import index
-from typing import Literal
+from typing import Any, Literal
 
 from thorprobe.errors import UsageError
 from thorprobe.record import Record
@@ -61,12 +61,17 @@ class Wish(Record, frozen=True, kw_only=True):
         )
 
 
-def wish(k: int, ties: str, nan: str, *, ordered: bool) -> Wish:
-    """Check the options of a call. Raises ArgumentError."""
+def whole(k: Any) -> int:
+    """Return ``k`` as an int of Python's. Raises ArgumentError where it is no whole number."""
     try:
-        k = index(k)
+        return int(index(k))
     except TypeError as error:
         raise ArgumentError(f"k = {k!r} was asked for", f"k is an integer, 1 to {MAX_K}") from error
+
+
+def wish(k: int, ties: str, nan: str, *, ordered: bool) -> Wish:
+    """Check the options of a call. Raises ArgumentError."""
+    k = whole(k)
     if not 1 <= k <= MAX_K:
         raise ArgumentError(f"k = {k} was asked for, but k is 1 to {MAX_K}", "sort the row instead")
     if ties not in ("lowest", "any"):

@@ -2,6 +2,7 @@
 """What ``select`` does for one shape on one stream, decided once: an order of prepared launches."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from thorprobe.errors import ThorprobeError
@@ -36,12 +37,28 @@ class Offer(Record, frozen=True, kw_only=True):
 
 @dataclass
 class Step:
-    """One rung of a plan: the launches that make it, the merge of separate CTAs included."""
+    """One rung of a plan, on one device; ``refused`` is the driver's code, remembered."""
 
     choice: Choice
-    launches: tuple[Launch, ...]
+    shape: Shape
+    device: int
+    stream: int
+    column_stride: int = 1
     parts_bytes: int = 0
     refused: int = 0
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches that make it, the merge of separate CTAs included.
+
+        Prepared when they are first wanted: few rungs below a plan's first ever run. No call of
+        the driver is left to make then, so a capture may want them too.
+        """
+        made = _launches(self.choice, self.shape, self.device, self.stream)
+        for one in made:
+            asked = self.shape.wish
+            one.set_shape(self.shape.columns, self.column_stride, asked.k, asked.flags)
+        return made
 
 
 @dataclass
@@ -53,15 +70,18 @@ class Plan:
     falls: tuple[Fall, ...] = ()
 
 
-def make(shape: Shape, device: int, stream: int) -> Plan:
+def make(shape: Shape, device: int, stream: int, column_stride: int = 1) -> Plan:
     """Ask the device about every choice and order those that fit, the cheapest first.
 
     With a rung named, that rung comes first and the lower ones follow. The device's primary
-    context is current.
+    context is current. ``column_stride`` is in elements.
     """
-    sms = kernel.sms(device, stream)
+    sms, part = kernel.sms(device, stream), kernel.partition(stream)
     offers = sorted(
-        (_offer(choice, shape, device, stream, sms) for choice in _asked(shape)),
+        (
+            _offer(choice, shape, sms, *_asked_once(choice, shape, device, stream, part))
+            for choice in _asked(shape)
+        ),
         key=lambda offer: offer.microseconds,
     )
     order = offers
@@ -73,7 +93,7 @@ def make(shape: Shape, device: int, stream: int) -> Plan:
     for offer in order:
         if offer.slots and offer.choice.rung not in taken:
             taken.add(offer.choice.rung)
-            plan.steps.append(step(offer.choice, shape, device, stream))
+            plan.steps.append(step(offer.choice, shape, device, stream, column_stride))
     return plan
 
 
@@ -106,8 +126,7 @@ def launch(choice: Choice, shape: Shape, device: int, stream: int) -> Launch:
     )
 
 
-def _offer(choice: Choice, shape: Shape, device: int, stream: int, sms: int) -> Offer:
-    active, refusal = _asked_once(choice, shape, device, stream)
+def _offer(choice: Choice, shape: Shape, sms: int, active: int, refusal: str) -> Offer:
     rows_at_once = choice.rows_at_once(active)
     return Offer(
         choice=choice,
@@ -128,12 +147,14 @@ _SPARE_THREADS = 512
 _ANSWERS: dict[tuple[Any, ...], tuple[int, str]] = {}
 
 
-def _asked_once(choice: Choice, shape: Shape, device: int, stream: int) -> tuple[int, str]:
+def _asked_once(
+    choice: Choice, shape: Shape, device: int, stream: int, part: int
+) -> tuple[int, str]:
     """Return ``max_active_clusters`` and what refuses, asked once a kernel, k and partition."""
-    key = (device, kernel.partition(stream), choice, shape.dtype, shape.strided, shape.wish.k)
+    key = (device, part, choice, shape.dtype, shape.strided, shape.wish.k)
     if key not in _ANSWERS:
         try:
-            slots = launch(choice, shape, device, stream).slots()
+            slots = _launches(choice, shape, device, stream)[0].slots()
             refusal = "" if slots else f"max_active_clusters is 0 for {choice.name}"
         except ThorprobeError as error:
             slots, refusal = 0, error.sentence
@@ -155,13 +176,16 @@ def _falls(order: list[Offer]) -> tuple[Fall, ...]:
     return tuple(falls.values())
 
 
-def step(choice: Choice, shape: Shape, device: int, stream: int) -> Step:
-    """Prepare the launches of a choice; what depends on a call alone is still to be set."""
-    launches = [launch(choice, shape, device, stream)]
-    extra = 0
-    if not choice.clustered:
-        extra = kernel.parts_bytes(shape.rows, shape.wish.k)
-        merge = Choice(rung=choice.rung, variant=MERGE, ctas=1)
-        launches.append(launch(merge, shape, device, stream))
-        launches[1].set_words(k=shape.wish.k, ctas=choice.ctas)
-    return Step(choice=choice, launches=tuple(launches), parts_bytes=extra)
+def step(choice: Choice, shape: Shape, device: int, stream: int, column_stride: int = 1) -> Step:
+    """Return a choice as a step of a plan; ``column_stride`` is in elements."""
+    extra = 0 if choice.clustered else kernel.parts_bytes(shape.rows, shape.wish.k)
+    return Step(choice, shape, device, stream, column_stride, parts_bytes=extra)
+
+
+def _launches(choice: Choice, shape: Shape, device: int, stream: int) -> tuple[Launch, ...]:
+    first = launch(choice, shape, device, stream)
+    if choice.clustered:
+        return (first,)
+    merge = launch(Choice(rung=choice.rung, variant=MERGE, ctas=1), shape, device, stream)
+    merge.set_words(k=shape.wish.k, ctas=choice.ctas)
+    return first, merge

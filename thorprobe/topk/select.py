@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """``select`` and ``explain``: the ladder as a model calls it."""
 
+from __future__ import annotations
+
 import threading
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.record import Record
 from thorprobe.topk import array, fallback
-from thorprobe.topk.array import TORCH, View
-from thorprobe.topk.contract import ArgumentError, Wish, check_rung, wish
+from thorprobe.topk.array import TORCH, WORKSPACE_ALIGNMENT, Traits
+from thorprobe.topk.contract import ArgumentError, whole
 from thorprobe.topk.log import Call, Fall, active
+from thorprobe.topk.request import Request, check_workspace, request, shape_class
+
+if TYPE_CHECKING:
+    from thorprobe.topk.plan import Plan, Step
+
+__all__ = ["Explanation", "explain", "select", "shape_class", "workspace_bytes"]
 
 _PLANS = 4_096
 # Shapes remembered a thread; a serving process meets a few hundred.
@@ -57,33 +65,30 @@ def select(
 
     Raises ArgumentError for arguments that cannot be served; lengths are not read by the host.
     """
-    asked = wish(k, ties, nan, ordered=ordered)
-    check_rung(rung)
-    seen, many = array.view(logits), array.view(lengths)
-    array.check(seen, many)
+    seen, scores = array.read(logits)
+    many, counts = array.read(lengths)
+    written, indices = (None, 0) if out is None else array.read(out)
+    call = _request(seen, many, written, k, rung, ties, nan, ordered)
     if out is None:
-        out = array.empty(logits, (seen.shape[0], asked.k), "int32")
-    written = array.view(out)
-    array.check_out(written, seen, asked.k)
-    if seen.shape[0] == 0:
+        out = array.empty(logits, (call.rows, call.asked.k), "int32")
+        indices = array.read(out)[1]
+    if call.rows == 0:
         return out
-    pointers = _Pointers(
-        lengths=many.pointer,
-        out=written.pointer,
-        status=_status(status, seen),
-        out_stride=written.strides[0],
-    )
-    taken, falls = _run(seen, pointers, asked, rung, (logits, workspace))
+    paths = 0 if status is None else _status(status, call)
+    falls: tuple[Fall, ...] = ()
+    taken = TORCH
+    if call.kernels:
+        taken, falls = _run(call, (scores, counts, indices, paths), logits, workspace)
     if taken == TORCH:
-        fallback.select(logits, lengths, asked, out)
+        fallback.select(logits, lengths, call.asked, out)
     for log in active():
         log.calls.append(
             Call(
                 rung=taken,
-                num_rows=seen.shape[0],
-                columns=seen.shape[1],
-                k=asked.k,
-                device=array.where(seen),
+                num_rows=call.rows,
+                columns=call.columns,
+                k=call.asked.k,
+                device=array.where(call.logits),
                 falls=falls,
             )
         )
@@ -101,18 +106,17 @@ def explain(
     ordered: bool = False,
 ) -> Explanation:
     """Say which rung ``select`` would take for these arguments, and why; nothing is selected."""
-    asked = wish(k, ties, nan, ordered=ordered)
-    check_rung(rung)
-    seen = array.view(logits)
-    array.check(seen, array.view(lengths))
-    if seen.device is None or rung == TORCH or not all(seen.shape):
+    seen, many = array.read(logits)[0], array.read(lengths)[0]
+    call = _request(seen, many, None, k, rung, ties, nan, ordered)
+    device = call.logits.device
+    if not call.kernels or device is None:
         why = "it was asked for" if rung == TORCH else "there is nothing to select"
-        if seen.device is None:
+        if device is None:
             why = "the arrays are on the host"
         return Explanation(rung=TORCH, why=why)
     try:
-        with _kernels().Current(seen.device):
-            plan = _plan(seen, asked, rung, array.current_stream(seen))
+        with _kernels().Current(device):
+            plan = _plan(call, array.current_stream(call.logits))
     except (CouldNotProbeError, ImportError) as error:
         missing = _missing(error)
         return Explanation(rung=TORCH, why=missing.reason, falls=(missing,))
@@ -144,7 +148,7 @@ class _Plans(threading.local):
     """Plans of this thread: their parameters are written in place."""
 
     def __init__(self) -> None:
-        self.by_key: dict[Any, Any] = {}
+        self.by_key: dict[tuple[Any, ...], Plan] = {}
 
 
 _plans = _Plans()
@@ -163,111 +167,110 @@ def _missing(error: Exception) -> Fall:
     return Fall(rung="kernels", code=0, reason=getattr(error, "sentence", str(error)))
 
 
-def _plan(seen: View, asked: Wish, rung: str, stream: int) -> Any:
+def _request(  # noqa: PLR0917  As what it remembers.
+    logits: Traits,
+    lengths: Traits,
+    out: Traits | None,
+    k: Any,
+    rung: str,
+    ties: str,
+    nan: str,
+    ordered: Any,
+) -> Request:
+    """Return the checked request, from memory where it can be. Raises ArgumentError."""
+    if type(k) is not int:
+        # A tensor is a key that changes its value.
+        k = whole(k)
+    arguments = (logits, lengths, out, k, rung, ties, nan, bool(ordered))
+    try:
+        return request(*arguments)
+    except TypeError:
+        # Something that cannot be a key, which the checks name.
+        return request.__wrapped__(*arguments)
+
+
+def _plan(call: Request, stream: int) -> Plan:
     """Return the plan of a class of shapes in the stream's partition, made at its first call.
 
     Rows of about the same length share one, because a model's rows grow with every token. Raises
     ArgumentError where there is none and the stream is being captured.
     """
     kernel = _kernels()
-    device = seen.device or 0
-    strided = seen.shape[1] > 1 and seen.strides[1] != 1
-    gap = seen.strides[1] if strided else 1
-    rows, columns = seen.shape[0], shape_class(seen.shape[1])
-    key = (rows, columns, seen.dtype, gap, asked, rung, device, kernel.partition(stream))
-    found = _plans.by_key.get(key)
-    if found is None:
-        from thorprobe.topk.plan import Shape, make
+    key = (call.shape_class, kernel.partition(stream))
+    return _plans.by_key.get(key) or _new_plan(key, call, stream)
 
-        if kernel.capturing(stream):
-            raise ArgumentError(
-                f"rows of {seen.shape[1]:,} scores were selected for the first time inside a "
-                "capture, where the device cannot be asked",
-                "call `select` once with this shape before the capture",
-            )
-        if len(_plans.by_key) >= _PLANS:
-            _plans.by_key.clear()
-        shape = Shape(
-            rows=rows, columns=columns, dtype=seen.dtype, strided=strided, wish=asked, rung=rung
+
+def _new_plan(key: tuple[Any, ...], call: Request, stream: int) -> Plan:
+    from thorprobe.topk.plan import Shape, make
+
+    if _kernels().capturing(stream):
+        raise ArgumentError(
+            f"rows of {call.columns:,} scores were selected for the first time inside a "
+            "capture, where the device cannot be asked",
+            "call `select` once with this shape before the capture",
         )
-        found = make(shape, device, stream)
-        for step in found.steps:
-            for launch in step.launches:
-                launch.set_shape(seen.shape[1], gap, asked.k, asked.flags)
-        _plans.by_key[key] = found
-    return found
-
-
-def shape_class(columns: int) -> int:
-    """Return the longest row that shares a plan with rows of ``columns`` scores.
-
-    Eight classes an octave; a power of two, as the capacity of a kernel is, ends one.
-    """
-    step = 1 << max(3, (columns - 1).bit_length() - 4)
-    return -(-columns // step) * step
-
-
-class _Pointers(Record, frozen=True, kw_only=True):
-    """Device addresses of a call besides the scores, and the row stride of ``out``."""
-
-    lengths: int
-    out: int
-    status: int
-    out_stride: int
+    if len(_plans.by_key) >= _PLANS:
+        _plans.by_key.clear()
+    shape = Shape(
+        rows=call.rows,
+        columns=shape_class(call.columns),
+        dtype=call.logits.dtype,
+        strided=call.column_stride != 1,
+        wish=call.asked,
+        rung=call.rung,
+    )
+    plan = make(shape, call.logits.device or 0, stream, call.column_stride)
+    _plans.by_key[key] = plan
+    return plan
 
 
 def _run(
-    seen: View, pointers: _Pointers, asked: Wish, rung: str, arrays: tuple[Any, Any]
+    call: Request, addresses: tuple[int, int, int, int], logits: Any, workspace: Any
 ) -> tuple[str, tuple[Fall, ...]]:
     """Launch the first rung that the device takes; return its name and the falls before it.
 
-    ``arrays`` are the scores and the workspace, as they were given.
+    ``addresses`` are those of scores, lengths, out and status.
     """
-    if seen.device is None or rung == TORCH or seen.shape[1] == 0:
-        return TORCH, ()
     try:
-        with _kernels().Current(seen.device):
-            stream = array.current_stream(seen)
-            plan = _plan(seen, asked, rung, stream)
-            return _launched(plan, stream, seen, pointers, arrays)
+        kernel = _kernels()
+        if kernel.is_current(call.logits.device):
+            return _launched(call, addresses, logits, workspace)
+        with kernel.Current(call.logits.device):
+            return _launched(call, addresses, logits, workspace)
     except (CouldNotProbeError, ImportError) as error:
         return TORCH, (_missing(error),)
 
 
 def _launched(
-    plan: Any, stream: int, seen: View, pointers: _Pointers, arrays: tuple[Any, Any]
+    call: Request, addresses: tuple[int, int, int, int], logits: Any, workspace: Any
 ) -> tuple[str, tuple[Fall, ...]]:
-    falls: tuple[Fall, ...] = plan.falls
+    stream = array.current_stream(call.logits)
+    plan = _plan(call, stream)
+    falls = plan.falls
     for step in plan.steps:
         if not step.refused:
             # Held until the launches are made: without a pool, memory that is dropped is freed.
-            held = _parts(step.parts_bytes, *arrays) if step.parts_bytes else None
-            wide = (
-                seen.pointer,
-                pointers.lengths,
-                pointers.out,
-                pointers.status,
-                held[1] if held else 0,
-                seen.strides[0],
-                pointers.out_stride,
-            )
+            held = _parts(step.parts_bytes, call, logits, workspace) if step.parts_bytes else None
+            wide = (*addresses, held[1] if held else 0, call.row_stride, call.out_stride)
             for launch in step.launches:
-                launch.aim(stream, seen.shape[1])
-                step.refused = step.refused or launch(wide)
-        if not step.refused:
-            return step.choice.rung, falls
+                launch.aim(stream, call.columns)
+                step.refused = launch(wide)
+                if step.refused:
+                    break
+            else:
+                return step.choice.rung, falls
         falls += (_refusal(step),)
     return TORCH, falls
 
 
-def _refusal(step: Any) -> Fall:
+def _refusal(step: Step) -> Fall:
     from thorprobe.run.context import describe
 
     told = " ".join(("the launch answered", str(step.refused), *describe(step.refused)))
     return Fall(rung=step.choice.rung, code=step.refused, reason=told)
 
 
-def _parts(size: int, logits: Any, workspace: Any) -> tuple[Any, int]:
+def _parts(size: int, call: Request, logits: Any, workspace: Any) -> tuple[Any, int]:
     """Return the memory that ``part`` and ``merge`` share, and its address.
 
     What is made here is freed in stream order by the library's own allocator, or by a free that
@@ -275,15 +278,13 @@ def _parts(size: int, logits: Any, workspace: Any) -> tuple[Any, int]:
     """
     if workspace is None:
         made = array.empty(logits, (size // 4,), "int32")
-        return made, array.view(made).pointer
-    held = array.view(workspace)
-    array.check_workspace(held, array.view(logits), size)
-    return workspace, held.pointer
+        return made, array.read(made)[1]
+    held, address = array.read(workspace)
+    check_workspace(held, address % WORKSPACE_ALIGNMENT, call, size)
+    return workspace, address
 
 
-def _status(status: Any, seen: View) -> int:
-    if status is None:
-        return 0
-    held = array.view(status)
-    array.check_status(held, seen)
-    return held.pointer
+def _status(status: Any, call: Request) -> int:
+    held, address = array.read(status)
+    array.check_status(array.view(held), call.logits)
+    return address
