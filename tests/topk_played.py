@@ -83,10 +83,10 @@ def install(monkeypatch):
     module = sys.modules["thorprobe.topk.select"]
     look = array.view
     monkeypatch.setattr(array, "view", lambda given: replace(look(given), device=0))
-    monkeypatch.setattr(array, "current_stream", lambda seen: board.stream)
+    monkeypatch.setattr(module, "stream_reader", lambda library: lambda device: board.stream)
     monkeypatch.setattr(module, "request", lru_cache(module.request.__wrapped__))
     monkeypatch.setattr(kernel, "Current", lambda device: nullcontext())
-    monkeypatch.setattr(kernel, "is_current", lambda device: True)
+    monkeypatch.setattr(kernel, "enter", lambda device: None)
     monkeypatch.setattr(kernel, "partition", lambda stream: board.partition)
     monkeypatch.setattr(kernel, "capturing", lambda stream: board.capturing)
     monkeypatch.setattr("thorprobe.topk.plan._ANSWERS", {})

@@ -14,11 +14,12 @@ _MAX_COLUMN_STRIDE = 2**32 - 1
 WORKSPACE_ALIGNMENT = 8
 """Bytes: the kernels keep 64-bit words there."""
 
-Traits = tuple[type, Any, Any, Any, Any]
+Traits = tuple[Any, Any, Any, Any]
 """What there is to know of an array but its address, in its library's own words.
 
-Its type, and the type of its elements, shape, strides and device; None for these where the array
-has no strides in memory. Hashable, so that what was found out about them can be remembered.
+Type of its elements, shape, strides, device: torch's own, CuPy's ordinal, or None for NumPy. Of
+what has no strides in memory, nothing but its own type in the place of the device. Hashable, so
+that what was found out about them can be remembered.
 """
 
 
@@ -34,7 +35,7 @@ class View:
 
 
 @lru_cache(maxsize=64)
-def _library(kind: type) -> str:
+def _library(kind: Any) -> str:
     module = kind.__module__.partition(".")[0]
     return module if module in (TORCH, CUPY, NUMPY) else ""
 
@@ -53,37 +54,57 @@ def _refuse(kind: type) -> NoReturn:
     )
 
 
-def read(array: Any) -> tuple[Traits, int]:
-    """Return an array's traits and its address; of what is no array too, which ``view`` refuses.
+Reading = tuple[Traits, int]
+"""An array's traits, and its address in bytes."""
 
-    The only reading of an array on the way to a launch, so it does nothing else.
-    """
+
+def read(array: Any) -> Reading:
+    """Return an array's traits and address; also of what is none, which ``view`` refuses."""
     kind: Any = type(array)
-    library = _library(kind)
+    return reader(kind)(array)
+
+
+@lru_cache(maxsize=64)
+def reader(kind: Any) -> Callable[[Any], Reading]:
+    """Return what reads arrays of one type as ``read`` does, and nothing else: it is in the way."""
+    return {TORCH: _read_torch, CUPY: _read_cupy, NUMPY: _read_numpy}.get(_library(kind), _unread)
+
+
+def _unread(array: Any) -> Reading:
+    return (None, None, None, type(array)), 0
+
+
+def _read_torch(array: Any) -> Reading:
     try:
-        if library == TORCH:
-            shape, strides = array.shape, array.stride()
-            return (kind, array.dtype, shape, strides, array.device), array.data_ptr()
-        if library == CUPY:
-            traits = (kind, array.dtype, array.shape, array.strides, array.device.id)
-            return traits, array.data.ptr
-        if library == NUMPY:
-            return (kind, array.dtype, array.shape, array.strides, None), array.ctypes.data
+        return (array.dtype, array.shape, array.stride(), array.device), array.data_ptr()
     except (AttributeError, RuntimeError):
-        # A NumPy scalar has no memory of its own, a sparse tensor no strides.
-        pass
-    return (kind, None, None, None, None), 0
+        return _unread(array)  # A sparse tensor has no strides.
+
+
+def _read_cupy(array: Any) -> Reading:
+    try:
+        return (array.dtype, array.shape, array.strides, array.device.id), array.data.ptr
+    except (AttributeError, RuntimeError):
+        return _unread(array)
+
+
+def _read_numpy(array: Any) -> Reading:
+    try:
+        return (array.dtype, array.shape, array.strides, None), array.ctypes.data
+    except (AttributeError, RuntimeError):
+        return _unread(array)  # A NumPy scalar has no memory of its own.
 
 
 def view(traits: Traits) -> View:
     """See an array's traits. Raises ArgumentError where it is none with strides in memory."""
-    kind, dtype, shape, strides, device = traits
+    dtype, shape, strides, device = traits
     if dtype is None:
-        _refuse(kind)
-    library = _library(kind)
-    if library == TORCH:
+        _refuse(device)
+    if library_of(dtype) == TORCH:
         ordinal = device.index if device.type == "cuda" else None
         return View(TORCH, str(dtype).removeprefix("torch."), shape, strides, ordinal)
+    # CuPy's types of elements are NumPy's.
+    library = NUMPY if device is None else CUPY
     elements = tuple(stride // dtype.itemsize for stride in strides)
     return View(library, str(dtype), shape, elements, device)
 
@@ -205,13 +226,9 @@ def empty(logits: Any, shape: tuple[int, ...], dtype: str) -> Any:
     return np.empty(shape, dtype=dtype)
 
 
-def current_stream(array: View) -> int:
-    """Return the handle of the caller's stream on the array's device."""
-    return _stream_reader(array.library)(array.device)
-
-
 @lru_cache(maxsize=8)
-def _stream_reader(library: str) -> Callable[[int | None], int]:
+def stream_reader(library: str) -> Callable[[int], int]:
+    """Return what gives the handle of the caller's stream on a device, by its ordinal."""
     if library == TORCH:
         import torch
 

@@ -191,37 +191,41 @@ def _allow(found: Any, smem: int) -> None:
         _ALLOWED[key] = smem
 
 
-def is_current(device: int) -> bool:
-    """Say whether the current context is of a device."""
+def enter(device: int) -> Any:
+    """Make a device's primary context current where another device's, or none, is.
+
+    Returns what ``leave`` takes; None where nothing was changed.
+    """
     code, current = driver.cuCtxGetDevice()
-    return not code and int(current) == device
+    if not code and int(current) == device:
+        return None
+    _, before = answer(driver.cuCtxGetCurrent())
+    _, context = answer(driver.cuDevicePrimaryCtxRetain(device))
+    answer(driver.cuCtxSetCurrent(context))
+    return before
+
+
+def leave(before: Any) -> None:
+    """Make the context current that was so before ``enter``, unless there was none."""
+    if before is not None and int(before):
+        answer(driver.cuCtxSetCurrent(before))
 
 
 class Current:
-    """Makes a device's primary context current inside ``with``, where another, or none, is.
-
-    The caller's own is current again afterwards.
-    """
+    """Has ``enter`` and ``leave`` around what is inside ``with``."""
 
     def __init__(self, device: int) -> None:
         """Take the device's number."""
         self._device = device
-        self._changed = False
         self._before: Any = None
 
     def __enter__(self) -> None:
         """Change the context if it is another device's."""
-        if is_current(self._device):
-            return
-        _, self._before = answer(driver.cuCtxGetCurrent())
-        _, context = answer(driver.cuDevicePrimaryCtxRetain(self._device))
-        answer(driver.cuCtxSetCurrent(context))
-        self._changed = True
+        self._before = enter(self._device)
 
     def __exit__(self, *_: object) -> None:
         """Change it back, unless there was none."""
-        if self._changed and self._before is not None and int(self._before):
-            answer(driver.cuCtxSetCurrent(self._before))
+        leave(self._before)
 
 
 def partition(stream: int) -> int:

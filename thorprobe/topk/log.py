@@ -64,6 +64,5 @@ def record() -> Iterator[Log]:
         _LOGS.reset(token)
 
 
-def active() -> tuple[Log, ...]:
-    """Return the logs that are open here."""
-    return _LOGS.get()
+active = _LOGS.get
+"""Return the logs that are open here; every call of ``select`` asks, so there is no more to it."""

@@ -21,9 +21,9 @@ _REQUESTS = 1_024
 class Request:
     """Arguments that have passed the checks. Two are never equal: one is a key by itself.
 
-    Strides are in elements; ``column_stride`` is 1 where there is but one column. ``kernels`` says
-    that there is something to select on a device, and the rung is not the library's sort.
-    ``shape_class`` is what a plan depends on besides the partition.
+    Strides are in elements; ``column_stride`` is 1 where there is but one column. ``device`` is
+    where a kernel may run, None where there is nothing to select on a device, or the library's sort
+    was asked for. ``shape_class`` is what a plan depends on besides the partition.
     """
 
     asked: Wish
@@ -34,7 +34,7 @@ class Request:
     row_stride: int
     column_stride: int
     out_stride: int
-    kernels: bool
+    device: int | None
     shape_class: tuple[Any, ...]
 
 
@@ -73,7 +73,7 @@ def request(  # noqa: PLR0917  Keywords would cost the cache a dictionary a call
         row_stride=seen.strides[0],
         column_stride=column_stride,
         out_stride=out_stride,
-        kernels=seen.device is not None and rung != TORCH and rows > 0 and columns > 0,
+        device=None if rung == TORCH or rows == 0 or columns == 0 else seen.device,
         shape_class=(
             *(rows, shape_class(columns), seen.dtype, column_stride),
             *(asked.k, asked.flags, rung, seen.device),

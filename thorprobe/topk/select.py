@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.record import Record
 from thorprobe.topk import array, fallback
-from thorprobe.topk.array import TORCH, WORKSPACE_ALIGNMENT, Traits
+from thorprobe.topk.array import TORCH, WORKSPACE_ALIGNMENT, reader, stream_reader
 from thorprobe.topk.contract import ArgumentError, whole
 from thorprobe.topk.log import Call, Fall, active
 from thorprobe.topk.request import Request, check_workspace, request, shape_class
@@ -65,10 +65,21 @@ def select(
 
     Raises ArgumentError for arguments that cannot be served; lengths are not read by the host.
     """
-    seen, scores = array.read(logits)
-    many, counts = array.read(lengths)
-    written, indices = (None, 0) if out is None else array.read(out)
-    call = _request(seen, many, written, k, rung, ties, nan, ordered)
+    if type(k) is not int:
+        k = whole(k)  # A tensor is a key that changes its value.
+    kind: Any = type(logits)
+    read = reader(kind)
+    seen, scores = read(logits)
+    many, counts = read(lengths) if type(lengths) is kind else array.read(lengths)
+    written, indices = None, 0
+    if out is not None:
+        written, indices = read(out) if type(out) is kind else array.read(out)
+    sort = ordered if ordered is False else bool(ordered)
+    try:
+        call = request(seen, many, written, k, rung, ties, nan, sort)
+    except TypeError:
+        # Something that cannot be a key, which the checks name.
+        call = request.__wrapped__(seen, many, written, k, rung, ties, nan, sort)
     if out is None:
         out = array.empty(logits, (call.rows, call.asked.k), "int32")
         indices = array.read(out)[1]
@@ -76,9 +87,12 @@ def select(
         return out
     paths = 0 if status is None else _status(status, call)
     falls: tuple[Fall, ...] = ()
-    taken = TORCH
-    if call.kernels:
-        taken, falls = _run(call, (scores, counts, indices, paths), logits, workspace)
+    taken, device = TORCH, call.device
+    if device is not None:
+        try:
+            taken, falls = _run(call, device, (scores, counts, indices, paths), logits, workspace)
+        except (CouldNotProbeError, ImportError) as error:
+            falls = (_missing(error),)
     if taken == TORCH:
         fallback.select(logits, lengths, call.asked, out)
     for log in active():
@@ -107,16 +121,16 @@ def explain(
 ) -> Explanation:
     """Say which rung ``select`` would take for these arguments, and why; nothing is selected."""
     seen, many = array.read(logits)[0], array.read(lengths)[0]
-    call = _request(seen, many, None, k, rung, ties, nan, ordered)
-    device = call.logits.device
-    if not call.kernels or device is None:
+    call = request.__wrapped__(seen, many, None, k, rung, ties, nan, bool(ordered))
+    if call.device is None:
         why = "it was asked for" if rung == TORCH else "there is nothing to select"
-        if device is None:
+        if call.logits.device is None:
             why = "the arrays are on the host"
         return Explanation(rung=TORCH, why=why)
     try:
-        with _kernels().Current(device):
-            plan = _plan(call, array.current_stream(call.logits))
+        kernel = _kernels()
+        with kernel.Current(call.device):
+            plan = _plan(call, stream_reader(call.logits.library)(call.device), kernel)
     except (CouldNotProbeError, ImportError) as error:
         missing = _missing(error)
         return Explanation(rung=TORCH, why=missing.reason, falls=(missing,))
@@ -167,50 +181,31 @@ def _missing(error: Exception) -> Fall:
     return Fall(rung="kernels", code=0, reason=getattr(error, "sentence", str(error)))
 
 
-def _request(  # noqa: PLR0917  As what it remembers.
-    logits: Traits,
-    lengths: Traits,
-    out: Traits | None,
-    k: Any,
-    rung: str,
-    ties: str,
-    nan: str,
-    ordered: Any,
-) -> Request:
-    """Return the checked request, from memory where it can be. Raises ArgumentError."""
-    if type(k) is not int:
-        # A tensor is a key that changes its value.
-        k = whole(k)
-    arguments = (logits, lengths, out, k, rung, ties, nan, bool(ordered))
-    try:
-        return request(*arguments)
-    except TypeError:
-        # Something that cannot be a key, which the checks name.
-        return request.__wrapped__(*arguments)
-
-
-def _plan(call: Request, stream: int) -> Plan:
+def _plan(call: Request, stream: int, kernel: Any) -> Plan:
     """Return the plan of a class of shapes in the stream's partition, made at its first call.
 
     Rows of about the same length share one, because a model's rows grow with every token. Raises
     ArgumentError where there is none and the stream is being captured.
     """
-    kernel = _kernels()
     key = (call.shape_class, kernel.partition(stream))
-    return _plans.by_key.get(key) or _new_plan(key, call, stream)
+    found = _plans.by_key.get(key)
+    if found is None:
+        if kernel.capturing(stream):
+            raise ArgumentError(
+                f"rows of {call.columns:,} scores were selected for the first time inside a "
+                "capture, where the device cannot be asked",
+                "call `select` once with this shape before the capture",
+            )
+        found = _made(call, stream)
+        if len(_plans.by_key) >= _PLANS:
+            _plans.by_key.clear()
+        _plans.by_key[key] = found
+    return found
 
 
-def _new_plan(key: tuple[Any, ...], call: Request, stream: int) -> Plan:
+def _made(call: Request, stream: int) -> Plan:
     from thorprobe.topk.plan import Shape, make
 
-    if _kernels().capturing(stream):
-        raise ArgumentError(
-            f"rows of {call.columns:,} scores were selected for the first time inside a "
-            "capture, where the device cannot be asked",
-            "call `select` once with this shape before the capture",
-        )
-    if len(_plans.by_key) >= _PLANS:
-        _plans.by_key.clear()
     shape = Shape(
         rows=call.rows,
         columns=shape_class(call.columns),
@@ -219,48 +214,46 @@ def _new_plan(key: tuple[Any, ...], call: Request, stream: int) -> Plan:
         wish=call.asked,
         rung=call.rung,
     )
-    plan = make(shape, call.logits.device or 0, stream, call.column_stride)
-    _plans.by_key[key] = plan
-    return plan
+    return make(shape, call.device or 0, stream, call.column_stride)
+
+
+Addresses = tuple[int, int, int, int]
+"""Of scores, lengths, out and status."""
 
 
 def _run(
-    call: Request, addresses: tuple[int, int, int, int], logits: Any, workspace: Any
+    call: Request, device: int, addresses: Addresses, logits: Any, workspace: Any
 ) -> tuple[str, tuple[Fall, ...]]:
     """Launch the first rung that the device takes; return its name and the falls before it.
 
-    ``addresses`` are those of scores, lengths, out and status.
+    Raises CouldNotProbeError or ImportError where there are no kernels.
     """
+    kernel = _kernels()
+    scores, lengths, out, status = addresses
+    before = kernel.enter(device)
     try:
-        kernel = _kernels()
-        if kernel.is_current(call.logits.device):
-            return _launched(call, addresses, logits, workspace)
-        with kernel.Current(call.logits.device):
-            return _launched(call, addresses, logits, workspace)
-    except (CouldNotProbeError, ImportError) as error:
-        return TORCH, (_missing(error),)
-
-
-def _launched(
-    call: Request, addresses: tuple[int, int, int, int], logits: Any, workspace: Any
-) -> tuple[str, tuple[Fall, ...]]:
-    stream = array.current_stream(call.logits)
-    plan = _plan(call, stream)
-    falls = plan.falls
-    for step in plan.steps:
-        if not step.refused:
-            # Held until the launches are made: without a pool, memory that is dropped is freed.
-            held = _parts(step.parts_bytes, call, logits, workspace) if step.parts_bytes else None
-            wide = (*addresses, held[1] if held else 0, call.row_stride, call.out_stride)
-            for launch in step.launches:
-                launch.aim(stream, call.columns)
-                step.refused = launch(wide)
-                if step.refused:
-                    break
-            else:
-                return step.choice.rung, falls
-        falls += (_refusal(step),)
-    return TORCH, falls
+        stream = stream_reader(call.logits.library)(device)
+        plan = _plan(call, stream, kernel)
+        falls = plan.falls
+        for step in plan.steps:
+            if not step.refused:
+                # Held until the launches are made: without a pool, memory that is dropped is freed.
+                size = step.parts_bytes
+                held = _parts(size, call, logits, workspace) if size else (None, 0)
+                rows, outs = call.row_stride, call.out_stride
+                wide = scores, lengths, out, status, held[1], rows, outs
+                for launch in step.launches:
+                    launch.aim(stream, call.columns)
+                    step.refused = launch(wide)
+                    if step.refused:
+                        break
+                else:
+                    return step.choice.rung, falls
+            falls += (_refusal(step),)
+        return TORCH, falls
+    finally:
+        if before is not None:
+            kernel.leave(before)
 
 
 def _refusal(step: Step) -> Fall:
