@@ -18,7 +18,7 @@
 //   paths    u32 [rows] or null: 1 trivial, 2 short, 3 candidates, 4 exact (what each row took),
 //            and 16 more where its length was more than the columns
 //   parts    rows x (256 + 8 * cap) bytes of part_N and merge_1
-//   flags    ANY_TIES 1, NAN_LAST 2, SORTED 4; room >= k + CROWDED entries; cap >= 2 k candidates and
+//   flags    NAN_LAST 2, SORTED 4 (1, ties at will, is taken as the smaller index); room >= k + CROWDED entries; cap >= 2 k candidates and
 //            a power of two; log_cluster: log2 of CS or PARTS
 //
 // A score is ordered by a 32-bit key (-0 as +0, every NaN alike), a tie by the smaller index.
@@ -32,7 +32,8 @@
 // 3. The leader counts candidates above the largest T of all CTAs into bins, scans, scatters them
 //    by bin and ranks each inside its bin: a sorted result.
 // 4. Where fewer than k candidates lie above it, or a buffer is full, statistics did not hold (or
-//    scores tie in masses): the whole cluster repeats the row by radix on (key, index), exactly.
+//    scores tie in masses): the whole cluster repeats the row exactly, by counting keys in the range
+//    that is left and narrowing it, then by taking what ties in order of index.
 // Short rows skip step 2: every score in registers is a candidate.
 
 typedef unsigned int u32;
@@ -75,9 +76,9 @@ constexpr u32 NAN_KEY = 0xffffffffu, LOWEST_KEY = 0x007fffffu;  // the latter of
 constexpr u32 NOWHERE = 0x80000000u;                            // index of no score
 constexpr float MARGIN = 4.0f;      // standard deviations that a CTA's share may be off
 static_assert(WARPS >= MAX_CLUSTER, "a warp of the leader visits one part");
-constexpr u32 DONE = 1, REPEAT = 2;
+constexpr u64 DONE = 0;              // of a verdict, which else is a range of keys
 [[maybe_unused]] constexpr u32 TOO_LONG = 16;  // added to a path: the length was more than the columns
-constexpr u32 ANY_TIES = 1, NAN_LAST = 2, SORTED = 4;
+constexpr u32 NAN_LAST = 2, SORTED = 4;
 
 #if SCORE == 0
 typedef float Score;
@@ -114,10 +115,18 @@ __device__ __forceinline__ void peer_write(u32 at, u32 value) {
 __device__ __forceinline__ void peer_write(u32 at, u64 value) {
   asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(at), "l"(value) : "memory");
 }
-__device__ __forceinline__ u32 peer_read(u32 at) {
-  u32 value;
-  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(at) : "memory");
-  return value;
+__device__ __forceinline__ void peer_write(u32 at, uint4 v) {
+  asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
+}
+__device__ __forceinline__ uint4 peer_read(u32 at) {
+  uint4 v;
+  asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(at)
+               : "memory");
+  return v;
 }
 // Stores into a peer's memory that count their bytes on a barrier there: whoever waits for that
 // barrier sees them, so that nobody needs a fence or a barrier of the cluster.
@@ -170,6 +179,11 @@ __device__ __forceinline__ u32 peer_take(u32 at, u32 value) {
   return old;
 }
 
+__device__ __forceinline__ void peer_raise(u32 at, u32 value) {
+  asm volatile("red.relaxed.cluster.shared::cluster.max.u32 [%0], %1;" ::"r"(at), "r"(value)
+               : "memory");
+}
+
 // The larger one; NaN above all, and then the canonical one.
 __device__ __forceinline__ float top(float a, float b) {
   float c;
@@ -214,8 +228,9 @@ struct Shared {
   u32 counts[MAX_CLUSTER][WARPS];      // candidates of each of its warps
   u32 warp_max[32], segments[32], coarse[COARSE], fine[COARSE * COARSE];
   u32 count, crowded;                  // candidates of this CTA; whether some part is too full
-  u32 verdict;                         // of the leader: DONE or REPEAT
-  u32 taken, equal;
+  u64 verdict;                         // of the leader: DONE, or the range to repeat the row in
+  u32 peak;                            // of a repeated row: its largest key
+  u32 taken, equal[MAX_CLUSTER];       // entries found; ties of each CTA
 };
 
 // What this CTA reads of a row: units rank, rank + peers, ... of `loadable` scores.
@@ -236,6 +251,13 @@ struct Slice {
     batches = (per_warp + LOADS - 1) / LOADS;
     unit_step = spread ? 1 : WARPS;
     warp_step = spread ? per_warp : 1;
+  }
+  // The other way to deal a row out: whole runs, so that CTAs and warps stand in order of index.
+  template <u32 LOADS>
+  __device__ __forceinline__ void line_up(u32 extent) {
+    cut<LOADS>(extent, true);
+    rank *= WARPS * per_warp;  // of units
+    log_peers = 0;
   }
   // Whether load j of a batch is one of this warp's.
   __device__ __forceinline__ bool holds(u32 batch, u32 j) const {
@@ -434,10 +456,58 @@ __device__ __forceinline__ bool finish(BinOf bin_of, Scatter scatter, Told told,
   return true;
 }
 
-// Radix select on (key, index) over the whole cluster, 11 bits a pass, then a sort by the leader.
-__device__ __forceinline__ void exact(const Slice& slice, u32 length, u32 k, u32 flags, u32* bins,
-                                      u64* found, int* out, Shared& s) {
-  const u32 t = threadIdx.x, peers = slice.peers, rank = slice.rank;
+// The range of keys to repeat a row in: the k-th best reaches `low`; `most` is the largest key of what
+// was loaded first, which a row of several batches may exceed.
+__device__ __forceinline__ u64 range_of(u32 most, u32 low) { return (u64)most << 32 | low; }
+// The same after a count into bins, of keys down from `most` and none below `floor`: what was counted
+// reached k in bin `found`, if in any.
+__device__ __forceinline__ u64 range_of(u32 most, u32 floor, uint4 found, u32 shift) {
+  if (found.z == ~0u) return range_of(most, 0);
+  const u32 below = ((found.x + 1) << shift) - 1;
+  return range_of(most, most - floor < below ? floor : most - below);
+}
+
+// Sorts `count` entries, the largest first, in memory for the next power of two.
+__device__ __forceinline__ void sort(u64* entries, u32 count) {
+  const u32 t = threadIdx.x;
+  u32 size = 2;
+  while (size < count) size <<= 1;
+#pragma unroll 1
+  for (u32 i = count + t; i < size; i += THREADS) entries[i] = 0;
+  __syncthreads();
+#pragma unroll 1
+  for (u32 run = 2; run <= size; run <<= 1) {
+#pragma unroll 1
+    for (u32 step = run >> 1; step > 0; step >>= 1) {
+#pragma unroll 1
+      for (u32 i = t; i < size / 2; i += THREADS) {
+        const u32 low = 2 * i - (i & (step - 1));
+        const u64 a = entries[low], b = entries[low + step];
+        if ((a < b) == ((low & run) == 0)) {
+          entries[low] = b;
+          entries[low + step] = a;
+        }
+      }
+      // Steps of at most 32 stay among the 64 entries of a warp.
+      if (step > 32 || (step == 1 && run > 32))
+        __syncthreads();
+      else
+        __syncwarp();
+    }
+  }
+  __syncthreads();
+}
+
+// Selects in a range of keys, over the whole cluster. Each pass counts what lies in the range into
+// bins and leaves the bin of the k-th best. Once few entries reach it the leader sorts them; a
+// single key that more share than that is taken in order of index, which is that of the CTAs,
+// their warps and their loads. Not inline: what is rarely run would cost the rest registers.
+template <u32 LOADS>
+__device__ __noinline__ void exact(Slice slice, u32 length, u32 k, u32 flags, u64 range, u32* bins,
+                                   u64* found, int* out, Shared& s) {
+  const u32 t = threadIdx.x, lane = t & 31, warp = t >> 5;
+  const u32 peers = slice.peers, rank = slice.rank, log_peers = slice.log_peers;
+  const u32 few = max(2 * k, 512u);
   auto barrier = [&]() {
     if (peers > 1) {
       cluster_arrive();
@@ -446,83 +516,125 @@ __device__ __forceinline__ void exact(const Slice& slice, u32 length, u32 k, u32
       __syncthreads();
     }
   };
+  Slice ordered = slice;
+  ordered.template line_up<LOADS>(length);
   auto each = [&](auto visit) {
-#pragma unroll 4
-    for (u32 index = rank * THREADS + t; index < length; index += peers * THREADS) {
-      const u64 place = STRIDED ? (u64)index * slice.column_stride : index;
-      visit(entry(order_key(score_at(slice.row + place), flags), index));
+#pragma unroll 1
+    for (u32 nth = 0; nth < ordered.batches; ++nth) {
+      Batch<LOADS> batch;
+      batch.template load<false>(ordered, nth);
+      visit(batch, [&](u32 i) {
+        return ordered.holds(nth, i / VEC) && batch.index(i) < length;
+      });
     }
   };
-  u64 prefix = 0, mask = 0;
-  u32 wanted = k, high = 64;
-  const u32 index_bits = 32 - __clz(length);
-  if (t == 0) s.taken = s.equal = 0;
+  u32 most = (u32)(range >> 32), low = (u32)range, end = ~0u, wanted = k, reach;
+  if (t == 0) s.taken = 0;
 #pragma unroll 1
-  while (high > 0) {
-    const u32 width = min(11u, high > 32 ? high - 32 : high);
-    const u32 shift = high - width, digits = (1u << width) - 1;
+  while (true) {
+    const u32 width = 32 - __clz(most - low);
+    const u32 shift = width > BIN_BITS ? width - BIN_BITS : 0;
+    u32 peak = 0;
     clear(bins, s);
     __syncthreads();
-    // Bins run from the largest digit down, so that the scan meets the best first.
-    each([&](u64 e) {
-      if ((e & mask) == prefix) atomicAdd(&bins[digits - ((u32)(e >> shift) & digits)], 1u);
+    each([&](auto& batch, auto valid) {
+#pragma unroll
+      for (u32 i = 0; i < LOADS * VEC; ++i) {
+        const u32 key = order_key(batch.score[i], flags);
+        if (key - low <= end - low && valid(i)) {
+          atomicAdd(&bins[(most - min(key, most)) >> shift], 1u);
+          peak = max(peak, key);
+        }
+      }
     });
+    peak = __reduce_max_sync(~0u, peak);
+    if (end == ~0u && lane < peers) peer_raise(peer(&s.peak, lane), peak);
     barrier();
-    if (peers > 1) {  // Each rank sums its share of the bins over all peers and hands it to them.
-      for (u32 i = rank * THREADS + t; i < BINS; i += peers * THREADS) {
-        u32 sum = 0;
+    if (peers > 1) {
+      // Each rank adds up its share of the bins, four of one peer a thread, and hands it to all.
+      if (t < BINS / 4) {
+        const u32 at = peer(&bins[((rank * (BINS / 4) + t) >> log_peers) * 4], t & (peers - 1));
+        uint4 sum = peer_read(at);
 #pragma unroll 1
-        for (u32 p = 0; p < peers; ++p) sum += peer_read(peer(&bins[i], p));
-#pragma unroll 1
-        for (u32 p = 0; p < peers; ++p) peer_write(peer(&bins[i], p), sum);
+        for (u32 other = 1; other < peers; other <<= 1) {
+          sum.x += __shfl_xor_sync(~0u, sum.x, other);
+          sum.y += __shfl_xor_sync(~0u, sum.y, other);
+          sum.z += __shfl_xor_sync(~0u, sum.z, other);
+          sum.w += __shfl_xor_sync(~0u, sum.w, other);
+        }
+        peer_write(at, sum);
       }
       barrier();
     }
     scan<false>(bins, wanted, s);
     const uint4 bin = s.found;
-    prefix |= (u64)(digits - bin.x) << shift;
-    mask |= (u64)digits << shift;
+    reach = k - wanted + bin.z;  // How many reach the end of the bin.
     wanted -= bin.y;
-    const bool all = bin.z - bin.y == wanted;
+    most -= bin.x << shift;
+    low = most - low < (1u << shift) ? low : most - (1u << shift) + 1;
+    if (bin.x == 0 && end == ~0u) most = s.peak;
+    end = most;
     __syncthreads();
-    high = shift;
-    if (all || (high == 32 && flags & ANY_TIES)) break;
-    if (high == 32) {  // Above index_bits the inverted index is all ones.
-      const u64 ones = ((1ull << (32 - index_bits)) - 1) << index_bits;
-      prefix |= ones;
-      mask |= ones;
-      high = index_bits;
-    }
+    if (reach <= few || most == low) break;
   }
-  if (peers > 1) barrier();
-  const u32 at = peer(found, 0), taken = peer(&s.taken, 0), equal = peer(&s.equal, 0);
-  each([&](u64 e) {
-    const u64 head = e & mask;
-    if (head < prefix || (head == prefix && peer_take(equal, 1) >= wanted)) return;
-    peer_write(at + peer_take(taken, 1) * 8, e);
+  // Two ways out: whatever reaches `low`, or what is above it and then the first of what ties.
+  const bool ties = reach > few;
+  const u32 at = peer(found, 0), taken = peer(&s.taken, 0);
+  u32 equal = 0;
+  each([&](auto& batch, auto valid) {
+    u32 passing = 0;
+#pragma unroll
+    for (u32 i = 0; i < LOADS * VEC; ++i) {
+      const u32 key = order_key(batch.score[i], flags);
+      if ((ties ? key > most : key >= low) && valid(i)) passing |= 1u << i;
+      if (key == most && valid(i)) ++equal;
+    }
+    if (!__ballot_sync(~0u, passing)) return;
+    const u32 count = __popc(passing), upto = warp_scan(count);
+    u32 base = 0;
+    if (lane == 31) base = peer_take(taken, upto);
+    u32 position = __shfl_sync(~0u, base, 31) + upto - count;
+#pragma unroll 1
+    for (; passing; passing &= passing - 1) {
+      const u32 i = __ffs(passing) - 1;
+      peer_write(at + position++ * 8, entry(order_key(batch.pick(i), flags), batch.index(i)));
+    }
   });
+  if (ties) {
+    equal = __reduce_add_sync(~0u, equal);
+    if (lane == 0) s.segments[warp] = equal;
+    __syncthreads();
+    const u32 own = __reduce_add_sync(~0u, lane < WARPS ? s.segments[lane] : 0);
+    if (t < peers) peer_write(peer(&s.equal[rank], t), own);
+  }
   barrier();
-  if (rank != 0) return;
-  u32 size = 2;
-  while (size < k) size <<= 1;
-  for (u32 i = k + t; i < size; i += THREADS) found[i] = 0;
-  __syncthreads();
+  if (ties) {
+    u32 before = __reduce_add_sync(~0u, (lane < rank ? s.equal[lane & (MAX_CLUSTER - 1)] : 0) +
+                                            (lane < warp ? s.segments[lane] : 0));
+    // One load at a time, so that what a warp meets is in order.
+    ordered = slice;
+    ordered.template line_up<1>(length);
 #pragma unroll 1
-  for (u32 run = 2; run <= size; run <<= 1) {
+    for (u32 nth = 0; equal && before < wanted && nth < ordered.batches; ++nth) {
+      Batch<1> batch;
+      batch.template load<false>(ordered, nth);
+      u32 same = 0;
+#pragma unroll
+      for (u32 i = 0; i < VEC; ++i)
+        if (order_key(batch.score[i], flags) == most && batch.index(i) < length) same |= 1u << i;
+      const u32 count = __popc(same), upto = warp_scan(count);
+      u32 place = before + upto - count;
 #pragma unroll 1
-    for (u32 step = run >> 1; step > 0; step >>= 1) {
-      for (u32 i = t; i < size / 2; i += THREADS) {
-        const u32 low = 2 * i - (i & (step - 1));
-        const u64 a = found[low], b = found[low + step];
-        if ((a < b) == ((low & run) == 0)) {
-          found[low] = b;
-          found[low + step] = a;
-        }
-      }
-      __syncthreads();
+      for (; same && place < wanted; same &= same - 1)
+        out[k - wanted + place++] = (int)(batch.begin + __ffs(same) - 1);
+      before += __shfl_sync(~0u, upto, 31);
     }
   }
-  for (u32 i = t; i < k; i += THREADS) out[i] = (int)~(u32)found[i];
+  if (rank != 0) return;
+  const u32 sorted = ties ? k - wanted : reach;
+  sort(found, sorted);
+#pragma unroll 1
+  for (u32 i = t; i < min(sorted, k); i += THREADS) out[i] = (int)~(u32)found[i];
 }
 
 // The CTA's largest key of a batch, given each thread's largest score. Ends synced.
@@ -692,6 +804,7 @@ __device__ __forceinline__ void select_short(const Task& task) {
   Batch<LOADS> batch;
   batch.template load<true>(slice, 0);
   clear(bins, s);
+  if (threadIdx.x == 0) s.peak = 0;
   const u32 length = task.length(asked), wanted = min(task.k, length);
   if (UNLIKELY(task.trivial(length))) return task.take_all(length);
   if (UNLIKELY(length < task.columns)) {
@@ -733,11 +846,13 @@ __device__ __forceinline__ void select_short(const Task& task) {
                          task.chosen(), s);
   };
   u32 path = 2;
-  if (UNLIKELY(task.flags & NAN_LAST && most == NAN_KEY) || UNLIKELY(!attempt(FINE_SHIFT))) {
-    u32 shift = most == NAN_KEY ? WHOLE_SHIFT : FINE_SHIFT;
+  const bool nan_last = task.flags & NAN_LAST && most == NAN_KEY;
+  if (UNLIKELY(nan_last) || UNLIKELY(!attempt(FINE_SHIFT))) {
+    u32 shift = FINE_SHIFT;
     bool done = false;
+    // Wider bins are of no use where a bin was reached: it was too full.
 #pragma unroll 1
-    while (!done && shift != WHOLE_SHIFT) {
+    while (!done && !nan_last && s.found.z == ~0u && shift != WHOLE_SHIFT) {
       shift = shift == FINE_SHIFT ? WIDE_SHIFT : WHOLE_SHIFT;
       __syncthreads();
       clear(bins, s);
@@ -745,8 +860,10 @@ __device__ __forceinline__ void select_short(const Task& task) {
       done = attempt(shift);
     }
     if (!done) {
+      const u64 range = nan_last ? range_of(most, 0) : range_of(most, 0, s.found, shift);
       __syncthreads();
-      exact(slice, length, wanted, task.flags, bins, sorted + task.room, task.chosen(), s);
+      exact<LOADS>(slice, length, wanted, task.flags, range, bins, sorted + task.room,
+                   task.chosen(), s);
       path = 4;
     }
   }
@@ -755,9 +872,10 @@ __device__ __forceinline__ void select_short(const Task& task) {
   task.took(path);
 }
 
-// The last step on candidates: 1 << log_peers parts of `part` entries. Returns whether they suffice.
+// The last step on candidates: 1 << log_peers parts of `part` entries. Returns DONE, or where they did
+// not suffice the range to repeat the row in; `told` hears it early.
 template <class Told>
-__device__ __forceinline__ bool lead(const Task& task, const u64* candidates, u32 part,
+__device__ __forceinline__ u64 lead(const Task& task, const u64* candidates, u32 part,
                                      u32 log_peers, u32 highest, u32 most, u32 wanted, u32* bins,
                                      u64* sorted, Shared& s, Told told) {
   const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -772,7 +890,8 @@ __device__ __forceinline__ bool lead(const Task& task, const u64* candidates, u3
   if (log_peers) count = __reduce_add_sync(~0u, lane < WARPS ? s.counts[part_of][lane] : 0);
   if (UNLIKELY(count > part)) {
     s.crowded = 1;
-    count = 0;
+    // Those that are here still bound the k-th best; with NaN last not all of them are.
+    count = task.flags & NAN_LAST ? 0 : part;
   }
   u64 kept[2];
 #pragma unroll
@@ -806,7 +925,13 @@ __device__ __forceinline__ bool lead(const Task& task, const u64* candidates, u3
       if (b <= last && key >= highest) sorted[atomicAdd(&bins[b], 1u)] = e;
     }
   };
-  return finish<true>(bin_of, scatter, told, wanted, task.room, bins, sorted, task.chosen(), s);
+  u64 verdict = DONE;
+  auto tell = [&](bool good) {
+    if (UNLIKELY(!good)) verdict = range_of(most, highest, s.found, shift);
+    told(verdict);
+  };
+  finish<true>(bin_of, scatter, tell, wanted, task.room, bins, sorted, task.chosen(), s);
+  return verdict;
 }
 
 // Rows of any length, by one CTA or a cluster of 2, 4, 8 or 16; or APART, by CTAs that hand their
@@ -843,7 +968,7 @@ __device__ __forceinline__ void select_long(const Task& task) {
   for (u32 i = 0; i < COARSE * COARSE; i += THREADS)
     if (i + t < COARSE * COARSE) s.fine[i + t] = 0;
   if (t < COARSE) s.coarse[t] = 0;
-  if (t == 0) s.count = s.crowded = 0;
+  if (t == 0) s.count = s.crowded = s.peak = 0;
   const u32 length = task.length(asked), wanted = min(task.k, length);
   if (UNLIKELY(task.trivial(length))) {
     if (cluster) cluster_wait();  // No CTA leaves a cluster that is still starting.
@@ -923,25 +1048,25 @@ __device__ __forceinline__ void select_long(const Task& task) {
     __syncthreads();
   }
   MARK(9);
-  bool done;
+  u64 verdict;
   if (rank == 0) {
-    done = lead(task, candidates, part, log_peers, highest, most_all, wanted, bins, sorted, s,
-                [&](bool good) {
-                  if (0 < t && t < peers && cluster)  // The leader knows: it may leave first.
-                    peer_send(peer(&s.verdict, t), good ? DONE : REPEAT, peer(&s.told, t));
-                });
+    verdict = lead(task, candidates, part, log_peers, highest, most_all, wanted, bins, sorted, s,
+                   [&](u64 found) {
+                     if (0 < t && t < peers && cluster)  // The leader knows: it may leave first.
+                       peer_send(peer(&s.verdict, t), found, peer(&s.told, t));
+                   });
   } else {
     barrier_wait(&s.told);
-    done = s.verdict == DONE;
+    verdict = s.verdict;
   }
-  if (UNLIKELY(!done)) {
+  if (UNLIKELY(verdict != DONE)) {
     __syncthreads();
-    exact(slice, length, wanted, task.flags, bins, candidates, task.chosen(), s);
+    exact<LOADS>(slice, length, wanted, task.flags, verdict, bins, candidates, task.chosen(), s);
   }
   MARK(19);
   if (rank == 0) {
     if (UNLIKELY(wanted < task.k)) task.fill(wanted);
-    task.took(done ? 3 : 4);
+    task.took(verdict == DONE ? 3 : 4);
   }
 }
 
@@ -959,21 +1084,23 @@ __device__ __forceinline__ void merge(const Task& task) {
   const u32 most = __reduce_max_sync(~0u, (u32)(parts[nth].limits >> 32));
   clear(bins, s);
   if (t == 0) {
-    s.crowded = 0;
+    s.crowded = s.peak = 0;
     s.count = parts[0].count;
   }
   if (t < MAX_CLUSTER * WARPS) s.counts[t / WARPS][t % WARPS] = 0;
   __syncthreads();
   if (t < 1u << log_peers) s.counts[t][0] = parts[t].count;
   __syncthreads();
-  const bool done = lead(task, (const u64*)(parts + MAX_CLUSTER), task.cap >> log_peers, log_peers,
-                         highest, most, wanted, bins, sorted, s, [](bool) {});
-  if (UNLIKELY(!done)) {
+  const u64 verdict =
+      lead(task, (const u64*)(parts + MAX_CLUSTER), task.cap >> log_peers, log_peers, highest, most,
+           wanted, bins, sorted, s, [](u64) {});
+  if (UNLIKELY(verdict != DONE)) {
     __syncthreads();
-    exact(task.slice(0, 0), length, wanted, task.flags, bins, sorted + task.room, task.chosen(), s);
+    exact<8 / VEC>(task.slice(0, 0), length, wanted, task.flags, verdict, bins,
+                   sorted + task.room, task.chosen(), s);
   }
   if (UNLIKELY(wanted < task.k)) task.fill(wanted);
-  task.took(done ? 3 : 4);
+  task.took(verdict == DONE ? 3 : 4);
 }
 
 #define SELECT(NAME, HOW)                                                                        \

@@ -28,12 +28,13 @@ TRIVIAL, DIRECT, CANDIDATES, EXACT = 1, 2, 3, 4
 
 
 def numbers(dtype):
-    """Return scores [4, COLUMNS] of the host as fp32, and their bits in the type that is tested.
+    """Return scores [5, COLUMNS] of the host as fp32, and their bits in the type that is tested.
 
-    Rows: normal, all equal, ten values with NaN and both infinities, normal.
+    Rows: normal, all equal, ten values with NaN and both infinities, normal, ascending.
     """
     make = np.random.default_rng(7)
-    wide = make.standard_normal((4, COLUMNS)).astype(np.float32)
+    wide = make.standard_normal((5, COLUMNS)).astype(np.float32)
+    wide[4].sort()
     wide[1] = 1.5
     wide[2] = make.integers(10, size=COLUMNS)
     wide[2, ::97], wide[2, 5::97], wide[2, 9::97] = np.nan, np.inf, -np.inf
@@ -76,8 +77,11 @@ def cases():
 
 
 def lengths_of(columns):
-    """Return four lengths: whole, whole, whole less a few, and one that is trivial or too long."""
-    return ((columns, columns, columns - 3, K), (columns + 1, 1_025, columns - 1, 0))
+    """Return five lengths, twice: whole or about so, one too long, and a fourth that is trivial."""
+    return (
+        (columns, columns, columns - 3, K, columns),
+        (columns + 1, 1_025, columns - 1, 0, columns - 2),
+    )
 
 
 def check(dtype, choice, layout):
@@ -89,7 +93,7 @@ def check(dtype, choice, layout):
     good, paths = True, set()
     for lengths in lengths_of(columns):
         many = np.array(lengths, dtype=np.int32)
-        status = cupy.zeros(4, np.int32)
+        status = cupy.zeros(len(many), np.int32)
         for options in ({}, {"nan": "last", "ordered": True}):
             with topk.record() as log:
                 found = topk.select(
