@@ -23,13 +23,16 @@ class Board:
     """What the device answers, by the name of a kernel (``long-512x8/16``), and what was asked.
 
     ``slots``: rows or CTAs at once, 0 refuses; ``codes``: what a launch answers; ``broken``: the
-    sentence of a kernel that does not load. ``launched`` holds name, pointers and words.
+    sentence of a kernel that does not load. ``launched`` holds name, pointers and words, ``asked``
+    the names of those that were asked how many rows fit, ``made`` of those that were prepared.
     """
 
     slots: dict[str, int] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     launched: list[tuple[str, tuple[int, ...], dict[str, int]]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
     stream: int = 7
     partition: int = 0
     capturing: bool = False
@@ -59,6 +62,7 @@ def install(monkeypatch):
             self.name = f"{variant.name}/{ctas}"
             self.words = {"rows": rows, "k": k, "clustered": clustered, "strided": strided}
             self.words |= {"device": device, "stream": stream, "ctas": ctas}
+            board.made.append(self.name)
             if self.name in board.broken:
                 raise ThorprobeError(board.broken[self.name])
 
@@ -73,6 +77,7 @@ def install(monkeypatch):
             self.words |= {"stream": stream, "columns": columns}
 
         def slots(self):
+            board.asked.append(self.name)
             return board.slots.get(self.name, SLOTS)
 
         def __call__(self, pointers):
@@ -84,7 +89,8 @@ def install(monkeypatch):
     look = array.view
     monkeypatch.setattr(array, "view", lambda given: replace(look(given), device=0))
     monkeypatch.setattr(module, "stream_reader", lambda library: lambda device: board.stream)
-    monkeypatch.setattr(module, "request", lru_cache(module.request.__wrapped__))
+    fresh = lru_cache(module.request.cache_info().maxsize)(module.request.__wrapped__)
+    monkeypatch.setattr(module, "request", fresh)
     monkeypatch.setattr(kernel, "Current", lambda device: nullcontext())
     monkeypatch.setattr(kernel, "enter", lambda device: None)
     monkeypatch.setattr(kernel, "partition", lambda stream: board.partition)

@@ -77,13 +77,18 @@ def make(shape: Shape, device: int, stream: int, column_stride: int = 1) -> Plan
     context is current. ``column_stride`` is in elements.
     """
     sms, part = kernel.sms(device, stream), kernel.partition(stream)
+    candidates, known = _candidates(shape), len(_ANSWERS)
     offers = sorted(
         (
             _offer(choice, shape, sms, *_asked_once(choice, shape, device, stream, part))
-            for choice in _asked(shape)
+            for choice in _fed(candidates, shape)
         ),
         key=lambda offer: offer.microseconds,
     )
+    if len(_ANSWERS) > known:
+        # While at it, those that starve here: a longer row wants them, and should not wait.
+        for choice in candidates:
+            _asked_once(choice, shape, device, stream, part)
     order = offers
     if shape.rung != "auto":
         ladder = (shape.rung, *below(shape.rung))
@@ -97,7 +102,8 @@ def make(shape: Shape, device: int, stream: int, column_stride: int = 1) -> Plan
     return plan
 
 
-def _asked(shape: Shape) -> list[Choice]:
+def _candidates(shape: Shape) -> list[Choice]:
+    """Return every kernel that could run the shape on the rungs that were asked for."""
     if shape.rung == "torch":
         return []
     found = choices(shape.columns, shape.dtype)
@@ -105,10 +111,17 @@ def _asked(shape: Shape) -> list[Choice]:
         # Gaps cost registers, and NVRTC 13.0 went wrong at the 64 that 1,024 threads may have.
         found = [choice for choice in found if choice.variant.threads <= _SPARE_THREADS]
     if shape.rung == "auto":
-        fed = [c for c in found if not starved(c.variant, c.ctas, shape.columns, shape.wish.k)]
-        return fed or found
+        return found
     ladder = (shape.rung, *below(shape.rung))
     return [choice for choice in found if choice.rung in ladder]
+
+
+def _fed(found: list[Choice], shape: Shape) -> list[Choice]:
+    """Leave out the kernels that starve, unless all do, or a rung was named."""
+    if shape.rung != "auto":
+        return found
+    fed = [c for c in found if not starved(c.variant, c.ctas, shape.columns, shape.wish.k)]
+    return fed or found
 
 
 def launch(choice: Choice, shape: Shape, device: int, stream: int) -> Launch:
