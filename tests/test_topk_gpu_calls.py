@@ -188,6 +188,39 @@ def test_a_shape_that_was_never_selected_is_not_captured(plans):
     assert torch.equal(options["out"], _wanted(logits, lengths))
 
 
+@EVERY_RUNG
+def test_a_shape_that_was_only_explained_is_captured(plans, rung):
+    """``explain`` asks all that a capture must not, and what is prepared inside asks nothing."""
+    logits, lengths = _input()
+    options, wanted = _memory(len(logits)), _wanted(logits, lengths)
+    assert topk.explain(logits, lengths, K, rung=rung).rung == rung
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        topk.select(logits, lengths, K, rung=rung, **options)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(options["out"], wanted)
+
+
+def test_a_rung_that_is_refused_inside_a_capture_falls_there(plans, monkeypatch):
+    """The rungs below, prepared inside the capture, are captured in its place."""
+    logits, lengths = _input()
+    options, wanted = _memory(len(logits)), _wanted(logits, lengths)
+    topk.select(logits, lengths, K, rung="one-cta", **options)
+    launch = kernel.Launch.__call__
+    codes = iter([912])
+    monkeypatch.setattr(
+        kernel.Launch, "__call__", lambda self, given: next(codes, 0) or launch(self, given)
+    )
+    graph = torch.cuda.CUDAGraph()
+    with topk.record() as log, torch.cuda.graph(graph):
+        topk.select(logits, lengths, K, rung="one-cta", **options)
+    assert (log.rungs, log.falls) == ({"many-ctas": 1}, 1)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(options["out"], wanted)
+
+
 @pytest.mark.parametrize("rung", ["auto", *KERNEL_RUNGS])
 def test_a_growing_row_is_selected_right(plans, rung):
     """Rows that share a plan because they are about as long each keep their own length."""
