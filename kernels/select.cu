@@ -18,7 +18,7 @@
 //   paths    u32 [rows] or null: 1 trivial, 2 short, 3 candidates, 4 exact (what each row took),
 //            and 16 more where its length was more than the columns
 //   parts    rows x (256 + 8 * cap) bytes of part_N and merge_1
-//   flags    NAN_LAST 2, SORTED 4 (1, ties at will, is taken as the smaller index); room >= k + CROWDED entries; cap >= 2 k candidates and
+//   flags    NAN_LAST 1, SORTED 2; room >= k + CROWDED entries; cap >= 2 k candidates and
 //            a power of two; log_cluster: log2 of CS or PARTS
 //
 // A score is ordered by a 32-bit key (-0 as +0, every NaN alike), a tie by the smaller index.
@@ -78,7 +78,7 @@ constexpr float MARGIN = 4.0f;      // standard deviations that a CTA's share ma
 static_assert(WARPS >= MAX_CLUSTER, "a warp of the leader visits one part");
 constexpr u64 DONE = 0;              // of a verdict, which else is a range of keys
 [[maybe_unused]] constexpr u32 TOO_LONG = 16;  // added to a path: the length was more than the columns
-constexpr u32 NAN_LAST = 2, SORTED = 4;
+constexpr u32 NAN_LAST = 1, SORTED = 2;
 
 #if SCORE == 0
 typedef float Score;

@@ -10,13 +10,13 @@ line has them all: ``sanitize_select.py float32 cluster-2 dense``.
 """
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import cupy
 import numpy as np
+from msgspec.structs import replace
 
 from thorprobe import topk
 from thorprobe.topk import array, ladder

@@ -14,23 +14,23 @@ OK, REFUSED = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_C
 
 
 class _Driver:
-    """Streams with numbers and green contexts, and one current context of device 0."""
+    """Streams of a green context, and one current context of device 0."""
 
     def __init__(self):
         self.calls = Counter()
-        self.number, self.green, self.capturing = 11, 5, False
+        self.green, self.capturing = 5, False
         self.device, self.context = 0, 100
         self.code = OK
         self.launched = []
 
     def install(self, monkeypatch):
-        for name in ("cuStreamIsCapturing", "cuStreamGetId", "cuStreamGetGreenCtx"):
+        for name in ("cuStreamIsCapturing", "cuStreamGetGreenCtx"):
             monkeypatch.setattr(driver, name, self._counted(name))
         for name in ("cuCtxGetDevice", "cuCtxGetCurrent", "cuDevicePrimaryCtxRetain"):
             monkeypatch.setattr(driver, name, self._counted(name))
         monkeypatch.setattr(driver, "cuCtxSetCurrent", self._counted("cuCtxSetCurrent"))
         monkeypatch.setattr(driver, "cuLaunchKernelEx", self._counted("cuLaunchKernelEx"))
-        monkeypatch.setattr(kernel, "_STREAMS", {})
+        kernel._greens.cache_clear()
 
     def _counted(self, name):
         def call(*arguments):
@@ -44,11 +44,9 @@ class _Driver:
         active, none = "CU_STREAM_CAPTURE_STATUS_ACTIVE", "CU_STREAM_CAPTURE_STATUS_NONE"
         return OK, getattr(status, active if self.capturing else none)
 
-    def cuStreamGetId(self, stream):  # noqa: N802
-        assert not self.capturing
-        return (OK, self.number) if self.number else (REFUSED, None)
-
     def cuStreamGetGreenCtx(self, stream):  # noqa: N802
+        if self.green is None:
+            raise RuntimeError("Function cuStreamGetGreenCtx is not found")
         return OK, driver.CUgreenCtx(self.green)
 
     def cuCtxGetDevice(self):  # noqa: N802
@@ -80,7 +78,8 @@ def played(monkeypatch):
     """Put the played driver in the place of the bindings' functions."""
     made = _Driver()
     made.install(monkeypatch)
-    return made
+    yield made
+    kernel._greens.cache_clear()
 
 
 def test_a_launch_hands_over_what_was_set_last(played, monkeypatch):
@@ -103,36 +102,21 @@ def test_a_launch_hands_over_what_was_set_last(played, monkeypatch):
     ]
 
 
-def test_a_stream_is_asked_once_for_its_partition(played):
-    """As long as its number stays, the green context that it belongs to is remembered."""
-    assert [kernel.partition(4) for _ in range(5)] == [5] * 5
-    assert played.calls["cuStreamGetGreenCtx"] == 1
-
-
-def test_a_handle_that_another_stream_got_is_asked_again(played):
-    """The number differs although the handle does not, and the partition is the new stream's."""
+@pytest.mark.parametrize("capturing", [False, True])
+def test_a_partition_is_that_of_the_stream_that_has_the_handle_now(played, capturing):
+    """A handle may come again for another stream, so each call asks, and asks nothing else."""
+    played.capturing = capturing
     assert kernel.partition(4) == 5
-    played.number, played.green = 12, 0
+    played.green = 0
+    assert kernel.partition(4) == 0
+    assert set(played.calls) == {"cuStreamGetGreenCtx"}
+
+
+def test_a_driver_without_green_contexts_has_no_partitions(played):
+    """The bindings raise for a function that the driver lacks: it is asked once."""
+    played.green = None
     assert [kernel.partition(4) for _ in range(3)] == [0] * 3
-    assert played.calls["cuStreamGetGreenCtx"] == 2
-
-
-def test_a_stream_without_a_number_is_asked_every_time(played):
-    """Where the driver has no number, nothing is taken for granted."""
-    played.number = None
-    assert kernel.partition(4) == 5
-    played.green = 6
-    assert kernel.partition(4) == 6
-
-
-def test_a_captured_stream_is_never_asked_its_number(played):
-    """A known stream keeps its partition inside a capture; an unknown one is not remembered."""
-    assert kernel.partition(4) == 5
-    played.capturing, played.green = True, 6
-    assert (kernel.partition(4), kernel.partition(8)) == (5, 6)
-    assert played.calls["cuStreamGetId"] == 1
-    played.capturing, played.number, played.green = False, 21, 7
-    assert (kernel.partition(8), kernel.partition(4)) == (7, 7)
+    assert played.calls["cuStreamGetGreenCtx"] == 1
 
 
 def test_the_right_context_is_left_alone(played):

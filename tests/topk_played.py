@@ -7,8 +7,10 @@ the order of the ladder, its falls and its memory are tested where there is no G
 
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from thorprobe.errors import ThorprobeError
 from thorprobe.topk import array, kernel

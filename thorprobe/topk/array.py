@@ -2,10 +2,10 @@
 """Arrays of torch, CuPy and NumPy seen alike: type, shape, strides, device, address, stream."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
 
+from thorprobe.record import Record
 from thorprobe.topk.contract import DTYPES, MAX_COLUMNS, ArgumentError
 
 TORCH, CUPY, NUMPY = "torch", "cupy", "numpy"
@@ -23,8 +23,7 @@ that what was found out about them can be remembered.
 """
 
 
-@dataclass(slots=True, frozen=True)
-class View:
+class View(Record, frozen=True):
     """One array: strides in elements, ``device`` the CUDA ordinal or None on the host."""
 
     library: str
@@ -95,6 +94,7 @@ def _read_numpy(array: Any) -> Reading:
         return _unread(array)  # A NumPy scalar has no memory of its own.
 
 
+@lru_cache(maxsize=1_024)
 def view(traits: Traits) -> View:
     """See an array's traits. Raises ArgumentError where it is none with strides in memory."""
     dtype, shape, strides, device = traits

@@ -36,7 +36,7 @@ RUNGS = ("cluster-16", "cluster-8", "cluster-4", "cluster-2", "one-cta", "many-c
 Ties = Literal["lowest", "any"]
 Nan = Literal["largest", "last"]
 
-_ANY_TIES, _NAN_LAST, _SORTED = 1, 2, 4
+_NAN_LAST, _SORTED = 1, 2
 
 
 class ArgumentError(UsageError, ValueError):
@@ -53,12 +53,8 @@ class Wish(Record, frozen=True, kw_only=True):
 
     @property
     def flags(self) -> int:
-        """The bits that the kernels take."""
-        return (
-            _ANY_TIES * (self.ties == "any")
-            | _NAN_LAST * (self.nan == "last")
-            | _SORTED * self.ordered
-        )
+        """The bits that the kernels take; ties at will cost them as much as the smaller index."""
+        return _NAN_LAST * (self.nan == "last") | _SORTED * self.ordered
 
 
 def whole(k: Any) -> int:

@@ -5,10 +5,10 @@ Every check of arguments is a pure function of the arrays' traits and the option
 remembered under just these: what is remembered cannot be of other arguments than those checked.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from thorprobe.record import Record
 from thorprobe.topk import array
 from thorprobe.topk.array import TORCH, Traits, View
 from thorprobe.topk.contract import Wish, check_rung, wish
@@ -17,8 +17,7 @@ _REQUESTS = 1_024
 # Remembered at a time, the latest used: a model's rows are of another length at every token.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class Request(Record, frozen=True, kw_only=True, eq=False):
     """Arguments that have passed the checks. Two are never equal: one is a key by itself.
 
     Strides are in elements; ``column_stride`` is 1 where there is but one column. ``device`` is
