@@ -72,7 +72,7 @@ def test_the_cheapest_rung_is_launched_with_the_addresses_of_the_call(board):
         "columns": 20_000,
         "column_stride": 1,
         "k": K,
-        "flags": 6,
+        "flags": 3,
     }
 
 
