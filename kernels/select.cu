@@ -67,9 +67,9 @@ constexpr u32 BINS = 2048, BIN_BITS = 11, BINS_EACH = BINS / THREADS;
 constexpr u32 LOG_SEGMENT = BIN_BITS - LOG_WARPS;  // a warp scans a segment of bins
 constexpr u32 COARSE = 32;          // bins of the bound, in groups of as many
 constexpr u32 BOUND_SHIFT = 17;     // 64 bins a binade, 16 binades below the maximum
-// Shifts of short rows, tried in turn: 256 bins a binade, 8 binades below the maximum; 32 and 64;
-// 4 bins a binade, all of them: where the cut lies among negative scores.
-constexpr u32 FINE_SHIFT = 15, WIDE_SHIFT = 18, WHOLE_SHIFT = 21;
+// Bins of short rows, tried in turn: 256 a binade, 8 binades below the maximum; then all of equal
+// width, for a cut among small or negative scores; then 4 a binade, all of them.
+constexpr u32 FINE_SHIFT = 15, WHOLE_SHIFT = 21;
 constexpr u32 CROWDED = 256;        // candidates in the last bin that are still ranked pair by pair
 constexpr u32 MAX_CLUSTER = 16;
 constexpr u32 NAN_KEY = 0xffffffffu, LOWEST_KEY = 0x007fffffu;  // the latter of -inf
@@ -637,10 +637,10 @@ __device__ __noinline__ void exact(Slice slice, u32 length, u32 k, u32 flags, u6
   for (u32 i = t; i < min(sorted, k); i += THREADS) out[i] = (int)~(u32)found[i];
 }
 
-// The CTA's largest key of a batch, given each thread's largest score. Ends synced.
-__device__ __forceinline__ u32 largest(float best, Shared& s) {
+// The largest key of the CTA. Ends synced.
+__device__ __forceinline__ u32 largest(u32 key, Shared& s) {
   const u32 lane = threadIdx.x & 31;
-  const u32 warp_best = __reduce_max_sync(~0u, order_key(best));
+  const u32 warp_best = __reduce_max_sync(~0u, key);
   if (lane == 0) s.warp_max[threadIdx.x >> 5] = warp_best;
   __syncthreads();
   return __reduce_max_sync(~0u, lane < WARPS ? s.warp_max[lane] : 0);
@@ -816,15 +816,12 @@ __device__ __forceinline__ void select_short(const Task& task) {
   MARK(1);
   const float best = batch.best();
   MARK(2);
-  const u32 most = largest(best, s);
+  const u32 most = largest(order_key(best), s);
   MARK(3);
   u32 key[LOADS * VEC];
 #pragma unroll
   for (u32 i = 0; i < LOADS * VEC; ++i) key[i] = order_key(batch.score[i]);
-  auto attempt = [&](u32 shift) {
-    const u32 reach = shift == WHOLE_SHIFT ? ~0u - LOWEST_KEY : BINS << shift;
-    const u32 floor = most < reach + LOWEST_KEY ? LOWEST_KEY + 1 : most - reach + 1;
-    auto bin_of = [&](u32 key) { return (most - key) >> shift; };
+  auto attempt = [&](auto bin_of, u32 floor) {
 #pragma unroll
     for (u32 i = 0; i < LOADS * VEC; ++i)
       if (key[i] >= floor) count_bin(bins, bin_of(key[i]), s);
@@ -845,22 +842,38 @@ __device__ __forceinline__ void select_short(const Task& task) {
     return finish<false>(bin_of, scatter, [](bool) {}, wanted, task.room, bins, sorted,
                          task.chosen(), s);
   };
+  const u32 reach = BINS << FINE_SHIFT, bottom = LOWEST_KEY + 1;
+  auto fine = [&](u32 key) { return (most - key) >> FINE_SHIFT; };
   u32 path = 2;
   const bool nan_last = task.flags & NAN_LAST && most == NAN_KEY;
-  if (UNLIKELY(nan_last) || UNLIKELY(!attempt(FINE_SHIFT))) {
-    u32 shift = FINE_SHIFT;
+  if (UNLIKELY(nan_last) ||
+      UNLIKELY(!attempt(fine, most - bottom < reach ? bottom : most - reach + 1))) {
+    u64 range = nan_last ? range_of(most, 0) : range_of(most, 0, s.found, FINE_SHIFT);
     bool done = false;
-    // Wider bins are of no use where a bin was reached: it was too full.
+    // Where a fine bin was reached it was too full, and other bins are of no use.
+    if (!nan_last && s.found.z == ~0u) {
+      u32 least = NAN_KEY;
+#pragma unroll
+      for (u32 i = 0; i < LOADS * VEC; ++i)
+        if (key[i] >= bottom) least = min(least, key[i]);
+      __syncthreads();
+      const float highest = of_key(most), lowest = of_key(~largest(~least, s));
+      const float scale = (float)(BINS - 1) / (highest - lowest);
 #pragma unroll 1
-    while (!done && !nan_last && s.found.z == ~0u && shift != WHOLE_SHIFT) {
-      shift = shift == FINE_SHIFT ? WIDE_SHIFT : WHOLE_SHIFT;
-      __syncthreads();
-      clear(bins, s);
-      __syncthreads();
-      done = attempt(shift);
+      for (u32 linear = 1; !done && linear < 2; --linear) {
+        // No contraction: a key has the same bin everywhere. What is no number is bin 0.
+        auto bin_of = [&](u32 key) {
+          return linear ? min((u32)__fmul_rn(__fsub_rn(highest, of_key(key)), scale), BINS - 1)
+                        : (most - key) >> WHOLE_SHIFT;
+        };
+        clear(bins, s);
+        __syncthreads();
+        done = attempt(bin_of, bottom);
+        if (!linear) range = range_of(most, 0, s.found, WHOLE_SHIFT);
+        __syncthreads();
+      }
     }
     if (!done) {
-      const u64 range = nan_last ? range_of(most, 0) : range_of(most, 0, s.found, shift);
       __syncthreads();
       exact<LOADS>(slice, length, wanted, task.flags, range, bins, sorted + task.room,
                    task.chosen(), s);
@@ -994,7 +1007,7 @@ __device__ __forceinline__ void select_long(const Task& task) {
   MARK(1);
   const float best = batch.best();
   MARK(2);
-  const u32 most = largest(best, s);
+  const u32 most = largest(order_key(best), s);
   MARK(3);
   const bool nan_last = task.flags & NAN_LAST && most == NAN_KEY;
   const u32 floor = bound(batch, best, m, most, s);

@@ -5,6 +5,7 @@ import runpy
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -89,10 +90,10 @@ def test_a_wrong_selection_changes_the_mask(indexer):
 def test_a_mask_whose_blocks_differ_by_query_is_refused(hidden):
     """Blocks are scored together only where every query of a request sees the same ones."""
     mask = _causal()
-    qsa_blocks.visible(mask)
+    qsa_blocks.visible(mask, 4)
     mask[0, 0, 20, hidden] = False
     with pytest.raises(CouldNotProbeError, match="hides tokens between visible ones"):
-        qsa_blocks.visible(mask)
+        qsa_blocks.visible(mask, 4)
 
 
 def test_scores_do_not_depend_on_how_many_are_held_at_once(monkeypatch):
@@ -111,27 +112,37 @@ def test_scores_do_not_depend_on_how_many_are_held_at_once(monkeypatch):
 
 @pytest.mark.parametrize("limit", [0, 1 << 20], ids=["on the device", "on the host"])
 def test_what_is_visible_is_read_the_same_on_host_and_device(monkeypatch, limit):
-    """Counts, first tokens, the largest count and whether anything is padded."""
+    """Counts, whole blocks, first tokens, the largest count and whether anything is padded."""
     monkeypatch.setattr(qsa_blocks, "_HOST_BYTES", limit)
-    seen = qsa_blocks.visible(_causal(3, (0, 7, 58)))
+    seen = qsa_blocks.visible(_causal(3, (0, 7, 58)), 4)
+    assert (seen.requests, seen.queries, seen.most) == (3, 61, 61)
     assert seen.starts.tolist() == [0, 7, 58]
-    assert seen.counts[:, -1].tolist() == [61, 54, 3]
-    assert seen.counts[2, :58].tolist() == [0] * 58
-    assert (seen.most, seen.unpadded) == (61, False)
-    assert qsa_blocks.visible(_causal()).unpadded
+    counts = seen.counts.view(3, 61)
+    assert counts[:, -1].tolist() == [61, 54, 3]
+    assert counts[2, :58].tolist() == [0] * 58
+    assert torch.equal(seen.lengths, seen.counts // 4)
+    assert seen.lengths.dtype == torch.int32
+    assert qsa_blocks.visible(_causal(), 4).starts is None
 
 
 def test_tokens_of_blocks_and_the_rest_are_filled_in():
     """Blocks become their tokens, -1 stays, and tokens after the last whole block are added."""
-    seen = qsa_blocks.Visible(
-        starts=torch.tensor([3]), counts=torch.tensor([[11, 2]]), most=11, unpadded=False
-    )
+    counts, lengths = torch.tensor([[11, 2], [2, 0]], dtype=torch.int32)
     chosen = torch.tensor([[1, -1], [-1, -1]], dtype=torch.int32)
-    out = torch.full((1, 2, 11), -7, dtype=torch.int32)
-    qsa_blocks.fill_tokens(out, chosen, seen, 4)
-    assert out[0, 0].tolist() == [7, 8, 9, 10, -1, -1, -1, -1, 11, 12, 13]
-    assert out[0, 1].tolist() == [-1] * 8 + [3, 4, -1]
-    assert seen.lengths(4).tolist() == [2, 0]
+    for start in (0, 3):
+        seen = qsa_blocks.Visible(
+            requests=1,
+            queries=2,
+            counts=counts,
+            lengths=lengths,
+            starts=np.array([start]) if start else None,
+            most=11,
+        )
+        out = torch.full((1, 2, 11), -7, dtype=torch.int32)
+        qsa_blocks.fill_tokens(out, chosen, seen, 4)
+        whole, rest = range(4 + start, 8 + start), range(8 + start, 11 + start)
+        assert out[0, 0].tolist() == [*whole, -1, -1, -1, -1, *rest]
+        assert out[0, 1].tolist() == [-1] * 8 + [start, start + 1, -1]
 
 
 def test_a_context_without_a_whole_block_selects_its_tokens(indexer):

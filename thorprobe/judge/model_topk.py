@@ -240,7 +240,9 @@ def _notes(
         )
     notes.append(
         "Selection time is that of the loop (pooling, scoring, top-k, tokens) and of what replaces "
-        "it, waiting for the device on both sides; the ladder's call alone is part of the latter"
+        "it, waiting for the device at both ends; the ladder's call alone was made once more from "
+        "the same scores. On a GPU all steps were taken once before, untimed, with other tokens: "
+        "the first run pays for what libraries prepare for each length"
     )
     return tuple(notes)
 

@@ -10,7 +10,6 @@ from thorprobe.plan import model_topk as plans
 from thorprobe.plan.model_topk import ModelOptions, Step
 from thorprobe.run.qwen4exp import Model
 from thorprobe.run.selection_watch import LadderWatch, ReferenceWatch, Taken, Visited
-from thorprobe.topk import qsa_blocks
 from thorprobe.topk.qwen4exp import Batched, Select, through_ladder, watched
 
 Progress = Callable[[int, int], None]
@@ -142,24 +141,20 @@ def _stepped(before: _Referred, watch: LadderWatch, logits: Any, us: float) -> S
 
 
 def _warm(model: Model, options: ModelOptions, select: Select | None) -> None:
-    """Do once what only the first call pays: load kernels, and compile those of the ladder.
+    """Do once what only the first call pays.
 
-    The ladder's are asked for the shapes that the run will have, with scores of no meaning.
+    On a GPU that is more than loading: libraries choose or compile kernels for each length that
+    they meet first (a decoded step of a first pass took 49 to 447 ms on an H200, and 25 ms in the
+    second, 2026-11-30). So all steps are taken there with other tokens before, and neither of the
+    runs that are timed is the first.
     """
     import torch
 
-    model(model.draw(torch.Generator(), 1, _WARM_TOKENS), model.new_cache(), 1)
-    if select is not None:
-        return
-    from thorprobe import topk
-
-    where = model.place.torch_device
-    last = (options.context + options.decode_tokens) // model.ratio
-    for rows in dict.fromkeys(options.requests * step.tokens for step in plans.steps(options)):
-        for blocks in dict.fromkeys((min(last, options.prefill_chunk // model.ratio), last)):
-            columns = qsa_blocks.columns(blocks)
-            if columns:
-                lengths = torch.full((rows,), columns, dtype=torch.int32, device=where)
-                scores = torch.zeros(rows, columns, device=where)
-                topk.select(scores, lengths, model.k, rung=options.rung)
+    source = torch.Generator().manual_seed(options.seed)
+    steps = plans.steps(options) if model.place.torch_device.type == "cuda" else ()
+    cache = model.new_cache()
+    with through_ladder(LadderWatch(model.place.settle, select, options.rung)):
+        for step in steps:
+            model(model.draw(source, options.requests, step.tokens), cache, _keep(step))
+    model(model.draw(source, 1, _WARM_TOKENS), model.new_cache(), 1)
     model.place.settle()

@@ -43,56 +43,68 @@ class Reads:
 
 @dataclass(frozen=True, kw_only=True)
 class Visible:
-    """What each query sees: ``counts`` tokens [requests, queries] from ``starts`` [requests] on.
+    """What each query sees: ``counts`` tokens from the first visible one of its request on.
 
-    ``most`` is the largest count; ``unpadded`` says that every request starts at its first token.
+    ``counts`` and ``lengths``, complete blocks of each query, are int32 [requests x queries] on the
+    scores' device, the latter the rows' valid prefix. ``starts`` [requests] are the first tokens on
+    the host, None where every request starts at 0. ``most`` is the largest count.
     """
 
-    starts: Any
+    requests: int
+    queries: int
     counts: Any
+    lengths: Any
+    starts: Any
     most: int
-    unpadded: bool
-
-    def lengths(self, ratio: int) -> Any:
-        """Complete blocks of each query, int32 [requests x queries]: the rows' valid prefix."""
-        import torch
-
-        return (self.counts // ratio).to(torch.int32).flatten()
 
 
-def visible(mask: Any) -> Visible:
-    """Read a bool mask [requests, 1, queries, tokens].
+def visible(mask: Any, ratio: int) -> Visible:
+    """Read a bool mask [requests, 1, queries, tokens], with ``ratio`` tokens a block.
 
     Raises CouldNotProbeError unless every query of a request sees one run of tokens, and all of
     them from the same first token on (causal, padded on the left or not at all): otherwise a block
     would not be the same to every query.
     """
+    import numpy as np
     import torch
 
     seen = mask[:, 0]
-    where = seen.device
-    if seen.numel() <= _HOST_BYTES:
-        seen = seen.cpu()
-    tokens = seen.shape[-1]
-    counts = seen.sum(-1)
-    as_bytes = seen.contiguous().view(torch.uint8)
-    first = as_bytes.argmax(-1)
-    last = tokens - 1 - as_bytes.flip(-1).argmax(-1)
+    requests, queries, tokens = seen.shape
+    counts, first, behind = _runs(seen)
     some = counts > 0
-    starts = torch.where(some, first, tokens).amin(-1)
-    plain = ((last - first + 1 == counts) & (first == starts[:, None])) | ~some
-    if not bool(plain.all()):
+    starts = np.where(some, first, tokens).min(-1)
+    plain = ((tokens - first - behind == counts) & (first == starts[:, None])) | ~some
+    if not plain.all():
         raise CouldNotProbeError(
             "the attention mask hides tokens between visible ones, or starts queries of one "
             "request at different tokens, so its blocks cannot be scored together",
             "a causal mask, with padding on the left only, is what the batched selection takes",
         )
+    both = torch.from_numpy(np.stack([counts, counts // ratio]).astype(np.int32).reshape(2, -1))
+    on_device = both.to(seen.device)
     return Visible(
-        starts=starts.clamp(max=tokens - 1).to(where),
-        counts=counts.to(where),
+        requests=requests,
+        queries=queries,
+        counts=on_device[0],
+        lengths=on_device[1],
+        starts=starts.clip(max=tokens - 1) if starts.any() else None,
         most=int(counts.max()),
-        unpadded=not bool(starts.any()),
     )
+
+
+def _runs(seen: Any) -> Any:
+    """Return of a mask [requests, queries, tokens] three arrays [requests, queries] on the host.
+
+    How many tokens are visible, how many hidden ones stand before the first and after the last.
+    """
+    import torch
+
+    if seen.numel() <= _HOST_BYTES:
+        host = seen.cpu().numpy()
+        return host.sum(-1), host.argmax(-1), host[..., ::-1].argmax(-1)
+    as_bytes = seen.contiguous().view(torch.uint8)
+    found = seen.sum(-1), as_bytes.argmax(-1), as_bytes.flip(-1).argmax(-1)
+    return torch.stack(found).cpu().numpy()
 
 
 def columns(blocks: int) -> int:
@@ -112,7 +124,7 @@ def block_keys(reads: Reads, rotate: Any, seen: Visible) -> Any:
     requests, tokens, width = raw_keys.shape
     ratio = reads.indexer.compress_ratio
     blocks = seen.most // ratio
-    if seen.unpadded:
+    if seen.starts is None:
         whole = slice(blocks * ratio)
         raw_keys, cos, sin = (
             raw_keys[:, whole],
@@ -120,7 +132,8 @@ def block_keys(reads: Reads, rotate: Any, seen: Visible) -> Any:
             sin[:, whole][:, ::ratio],
         )
     else:
-        places = seen.starts[:, None] + torch.arange(blocks * ratio, device=raw_keys.device)
+        starts = torch.from_numpy(seen.starts).to(raw_keys.device)
+        places = starts[:, None] + torch.arange(blocks * ratio, device=raw_keys.device)
         # A padded request has fewer blocks; those beyond its own are in no row's length.
         places = places.clamp_(max=tokens - 1)
         heads = places[:, ::ratio]
@@ -172,12 +185,15 @@ def fill_tokens(out: Any, chosen: Any, seen: Visible, ratio: int) -> None:
     """
     import torch
 
-    requests, queries = seen.counts.shape
-    counts = seen.counts.to(torch.int32)[..., None, None]
+    counts = seen.counts.view(seen.requests, seen.queries, 1, 1)
     # What follows the last complete block is one more block, of which fewer tokens are visible.
-    blocks = torch.cat([chosen.view(requests, queries, -1, 1), counts // ratio], 2)
-    tokens = blocks * ratio + torch.arange(ratio, dtype=torch.int32, device=out.device)
-    visible_ones = (blocks >= 0) & (tokens < counts)
-    if not seen.unpadded:
-        tokens = tokens + seen.starts.to(torch.int32)[:, None, None, None]
-    out.copy_(torch.where(visible_ones, tokens, -1).flatten(2)[..., : out.shape[-1]])
+    last = seen.lengths.view(seen.requests, seen.queries, 1, 1)
+    blocks = torch.cat([chosen.view(seen.requests, seen.queries, -1, 1), last], 2)
+    within = torch.arange(ratio, dtype=torch.int32, device=out.device)
+    tokens = torch.add(within, blocks, alpha=ratio)
+    # Tokens of no block, -1, are below 0.
+    tokens.masked_fill_(tokens >= counts, -1).clamp_(min=-1)
+    if seen.starts is not None:
+        starts = torch.from_numpy(seen.starts).to(out.device, torch.int32)
+        tokens = torch.where(tokens < 0, -1, tokens + starts[:, None, None, None])
+    out.copy_(tokens.flatten(2)[..., : out.shape[-1]])

@@ -71,11 +71,10 @@ class Batched:
 
     def score(self, reads: qsa_blocks.Reads) -> tuple[qsa_blocks.Visible, Any, Any]:
         """Return what is visible, scores fp32 [rows, columns] and lengths int32 [rows]."""
-        seen = qsa_blocks.visible(reads.mask)
-        lengths = seen.lengths(reads.indexer.compress_ratio)
+        seen = qsa_blocks.visible(reads.mask, reads.indexer.compress_ratio)
         rotate = modeling().apply_rotary_pos_emb
         keys = qsa_blocks.block_keys(reads, rotate, seen)
-        return seen, qsa_blocks.scores(reads.queries, keys), lengths
+        return seen, qsa_blocks.scores(reads.queries, keys), seen.lengths
 
     def choose(self, scores: Any, lengths: Any, k: int) -> Any:
         """Return the selected blocks, int32 [rows, k]; none where no query has a whole block."""
