@@ -30,11 +30,12 @@ class PlayedLadder:
     """Selects like the ladder on a device that refuses 16 CTAs; ``auto`` takes the cheapest.
 
     ``wrong`` names a rung that swaps two places, ``dead`` one whose timing fails, ``drifts`` one
-    in whose place another answers while it is timed.
+    in whose place another answers while it is timed, ``slips`` one that then selects nothing.
     """
 
-    def __init__(self, wrong="", dead="", drifts=""):
+    def __init__(self, wrong="", dead="", drifts="", slips=""):
         self.drifts = drifts
+        self.slips = slips
         self.timing = False
         self.wrong = wrong
         self.dead = dead
@@ -52,7 +53,7 @@ class PlayedLadder:
         falls = (REFUSED,) if rung == "cluster-16" else ()
         ranked = ("cluster-8", "one-cta")
         taken = {"cluster-16": "cluster-8", "auto": ranked[columns <= 1024]}.get(rung, rung)
-        if lengths.any():
+        if lengths.any() and not (self.timing and rung == self.slips):
             out.copy_(expected(torch, scores, k).indices)
         if rung == self.wrong:
             out[0, 0], out[0, 1] = out[0, 1].clone(), out[0, 0].clone()

@@ -190,6 +190,18 @@ def test_a_wrong_result_is_never_timed():
     assert "pytest -m gpu" in answer.summary.next_action
 
 
+def test_what_was_timed_is_checked_too():
+    """A rung that is right at first and selects nothing while it is timed has no time."""
+    answer = timed(slips="cluster-4")
+    slipped = [t for p in answer.results for t in p.times if t.contender == "cluster-4"]
+    assert {one.us for one in slipped} == {None}
+    assert {one.note for one in slipped if one.status is Status.FAIL} == {
+        "1 of 1 rows are wrong when timed",
+        "4 of 4 rows are wrong when timed",
+    }
+    assert answer.summary.wrong == 4
+
+
 def test_what_fails_costs_one_line():
     """A timing that fails, and a peer that raises or refuses, leave the others as they were."""
     answer = timed(peers=(BED.TorchTopk(), BED.Broken(), BED.Choosy()), dead="cluster-4")
