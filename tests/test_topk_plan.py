@@ -109,15 +109,33 @@ SHAPES = {
 def test_more_work_never_costs_less(shape, more, data):
     """The prediction grows with rows and columns, and shrinks with SMs and with room for rows.
 
-    More rows at once share SMs, so that a wave less may cost a little more than it saves.
+    More rows at once share SMs, so that a wave less may cost more than it saves: a further CTA on
+    an SM counts for a fifth of the wave.
     """
     choice = data.draw(st.sampled_from(ladder.choices(1, shape["dtype"])))
     base = ladder.predict(choice, **shape)
     assert base > 0
     for name, sign in (("rows", 1), ("columns", 1), ("slots", -1), ("sms", -1)):
         other = ladder.predict(choice, **(shape | {name: shape[name] + more}))
-        spare = 0.1 * base if name in ("slots", "rows") else 1e-9
+        spare = {"slots": 0.25, "rows": 0.1}.get(name, 0) * base + 1e-9
         assert sign * (other - base) >= -spare
+
+
+@pytest.mark.parametrize(
+    ("rows", "slots", "ctas", "expected"),
+    [
+        (30, 60, 4, 1.0),  # Two CTAs an SM, so that 30 clusters of 4 find SMs of their own.
+        (32, 60, 4, 1.2),
+        (60, 60, 4, 1.2),
+        (61, 60, 4, 2.4),
+        (64, 66, 2, 1.0),  # One CTA an SM.
+        (67, 66, 2, 2.0),
+        (0, 66, 2, 0.0),
+    ],
+)
+def test_a_wave_counts_for_more_where_ctas_share_an_sm(rows, slots, ctas, expected):
+    """How many rows find SMs of their own follows from the rows at once, not from SMs alone."""
+    assert ladder.waves(rows, slots=slots, ctas=ctas, sms=132) == pytest.approx(expected)
 
 
 def test_a_kernel_without_a_cost_takes_its_nearest_neighbours(monkeypatch):

@@ -29,9 +29,9 @@ from thorprobe.words.calibration import (
 
 FACTORS = ("launch", "wave", "batch", "megabyte")
 
-_RELEVANCE = 2
+_RELEVANCE = 4
 # Power of best over own time. On the times of an H200 (2026-11-30) the preferred choice took at
-# most 1.09 times the best one's time with powers of 1 and 2, 1.15 times with 4 and more.
+# most 1.04 times the best one's time with 4 and 5, 1.05 times with 3, 1.07 times with 1 and 2.
 _NEAR = 1.5
 # Times up to that factor of the best of their shape are those that decide.
 

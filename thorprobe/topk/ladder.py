@@ -10,6 +10,7 @@ itself; no compute capability is compared anywhere.
 import tomllib
 from functools import lru_cache
 from importlib import resources
+from math import ceil
 
 from thorprobe.record import Record
 from thorprobe.topk.contract import RUNGS, SCORE_BYTES
@@ -116,16 +117,23 @@ def below(rung: str) -> tuple[str, ...]:
     return RUNGS[RUNGS.index(rung) + 1 :]
 
 
-CROWD = 0.05
-# What each further CTA on the busiest SM adds to a wave, as a part of it. With 0 the choice took up
-# to 1.16 times the best kernel's time in 24 SMs, with 0.05 at most 1.09 anywhere, with 0.2 1.17 on
-# the whole device (calibration of 2026-11-30, 216 shapes).
+CROWD = 0.2
+# What each further CTA on the busiest SM adds to a wave, as a part of it: with 0.05 the choice took
+# up to 1.24 times the best kernel's time, with 0.12 to 0.25 at most 1.04 (calibration, 2026-11-30).
 
 
 def waves(rows: int, *, slots: int, ctas: int, sms: int) -> float:
-    """Return how many waves rows take, a wave counted for more where CTAs share an SM."""
-    many = -(-rows // max(slots, 1))
-    each = -(-(-(-rows // many) * ctas) // max(sms, 1)) if many else 1
+    """Return how many waves rows take, a wave counted for more where CTAs share an SM.
+
+    An SM's share of ``slots`` says how many CTAs it takes; a layout of GPCs then hosts that many
+    times fewer rows with an SM for each CTA: an H200 hosts 30 clusters of 4 so, not 33.
+    """
+    if not rows:
+        return 0.0
+    many = ceil(rows / max(slots, 1))
+    shared = max(ceil(slots * ctas / max(sms, 1)), 1)
+    apart = max(slots / shared, 1)
+    each = ceil(ceil(rows / many) / apart)
     return many * (1 + CROWD * (each - 1))
 
 
