@@ -131,8 +131,15 @@ def lend(checkout):
 
 
 def on_path(folder):
-    """Return an environment with a folder first on the PATH, and this tree for its workers."""
-    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    """Return an environment with a folder first on the PATH, and this tree for its workers.
+
+    Packages that come by PYTHONPATH, as on a machine that installs nothing, come with it.
+    """
+    packages = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+    return {
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(packages),
+    }
 
 
 def test_it_runs_on_every_push_and_may_only_read():
