@@ -115,31 +115,32 @@ def bench(
     o.only_wrong(fail_on, "a bench")
     if costs is not None and not calibrate:
         raise UsageError("`--costs` was given without `--calibrate`", "add `--calibrate`")
-    if calibrate:
-        from thorprobe.plan.bench import BenchOptions
+    from thorprobe.plan.bench import COLUMNS, ROWS, BenchOptions, parse_numbers
 
-        usual = BenchOptions()
-        asked = {
-            "--rows": rows,
-            "--columns": columns,
-            "--k": k != usual.k,
-            "--dtype": dtype != usual.dtype,
-            "--distribution": distribution,
-            "--rung": rung,
-            "--peer": peer,
-            "--ties": ties != usual.ties,
-            "--launches": launches != usual.launches,
-            "--replays": replays != usual.replays,
-            "--host-calls": host_calls != usual.host_calls,
-            "--partition": partition,
-            "--svg": svg,
-        }
-        answer = _calibrated(asked, device, replay, shown=not no_progress)
+    usual = BenchOptions()
+    asked = {
+        "--rows": rows,
+        "--columns": columns,
+        "--k": k != usual.k,
+        "--dtype": dtype != usual.dtype,
+        "--distribution": distribution,
+        "--rung": rung,
+        "--peer": peer,
+        "--ties": ties != usual.ties,
+        "--launches": launches != usual.launches,
+        "--replays": replays != usual.replays,
+        "--host-calls": host_calls != usual.host_calls,
+        "--partition": partition,
+    }
+    given = tuple(name for name, value in asked.items() if value)
+    if replay is not None:
+        _only_shown((*given, "--device") if device is not None else given)
+    if calibrate:
+        given = (*given, "--svg") if svg else given
+        answer = _calibrated(given, device, replay, shown=not no_progress)
     elif replay is not None:
         answer = _recorded(replay, "bench")
     else:
-        from thorprobe.plan.bench import COLUMNS, ROWS, BenchOptions, parse_numbers
-
         answer = _timed(
             BenchOptions(
                 rows=parse_numbers("--rows", rows) if rows else ROWS,
@@ -206,14 +207,24 @@ def _timed(options: "BenchOptions", device: str | None, svg: str, *, shown: bool
         return inquire(asked, device, argv=public(sys.argv[1:]), svg=svg, progress=advance)
 
 
+def _only_shown(given: tuple[str, ...]) -> None:
+    """Raise UsageError for options that a recording cannot follow."""
+    if given:
+        raise UsageError(
+            f"{', '.join(f'`{name}`' for name in given)} was given with `--replay`, which shows "
+            "what was recorded",
+            "leave it out, or time anew without `--replay`",
+        )
+
+
 def _calibrated(
-    asked: dict[str, Any], device: str | None, replay: Path | None, *, shown: bool
+    given: tuple[str, ...], device: str | None, replay: Path | None, *, shown: bool
 ) -> Any:
     from thorprobe.calibration_inquiry import COMMAND, again, inquire
     from thorprobe.cli.session import progress, public
     from thorprobe.plan.calibration import CalibrationOptions, check
 
-    check(tuple(name for name, value in asked.items() if value))
+    check(given)
     if replay is not None:
         return again(_recorded(replay, COMMAND))
     with progress("calibrate", shown=shown) as advance:
