@@ -160,6 +160,17 @@ def fake_gpu(main, monkeypatch):
     return Fake, use
 
 
+@pytest.fixture
+def one_thread():
+    """Keep torch to one thread: its workers spin where others use the same cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True)
 def _state(tmp_path_factory, monkeypatch):
     """Keep what commands store by default out of the home directory."""

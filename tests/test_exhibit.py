@@ -10,10 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import devices
 from thorprobe import evidence
 from thorprobe.errors import UsageError
 from thorprobe.evidence import Evidence, Kind
-from thorprobe.record import Device, Limits, Origin, Record, Verdict
+from thorprobe.record import Origin, Record, Verdict
 from thorprobe.run.exhibit import read_all
 
 REPORTS = Path(__file__).parents[1] / "reports"
@@ -46,20 +47,7 @@ class WithMore(Model, frozen=True, kw_only=True):
     agreement: Agreement = Agreement()
 
 
-H200 = Device(
-    name="NVIDIA H200",
-    capability=(9, 0),
-    sms=132,
-    limits=Limits(
-        max_smem_per_block_optin=1,
-        max_smem_per_sm=1,
-        reserved_smem_per_block=0,
-        max_threads_per_sm=1,
-        max_blocks_per_sm=1,
-        registers_per_sm=1,
-    ),
-    partition="sms=24",
-)
+H200 = msgspec.structs.replace(devices.H200, partition="sms=24")
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import torch
 
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.model_inquiry import inquire
@@ -19,17 +18,10 @@ from thorprobe.render.model_topk import sheet
 from thorprobe.render.sheet import render_markdown, render_text
 
 _MADE = runpy.run_path(str(Path(__file__).parent / "selections.py"))
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = ModelOptions(size="tiny", dtype="fp32", context=2_112, decode_tokens=4)
 BELOW = msgspec.structs.replace(TINY, context=2_040)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Keep torch to one thread: its workers spin where others use the same cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(("requests", "drafts"), [(1, 0), (2, 1)])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import torch
 
 from thorprobe import evidence
 from thorprobe.arms_inquiry import inquire
@@ -24,14 +23,7 @@ from thorprobe.words.through_model import ArmCall
 _EXACT = runpy.run_path(str(Path(__file__).parent / "selections.py"))["exact"]
 THOR = (11, 0)
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Keep torch to one thread: its workers spin where others use the same cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_every_arm_is_reached_by_the_models_own_calls():

@@ -182,7 +182,10 @@ def next_action(found: BenchSummary) -> str:
     if rung and 1 / rung.least > _AUTO_GOAL:
         return f"calibrate the costs with `--calibrate`: auto is furthest off at {rung.least_at}"
     if found.host_most_us is not None and found.host_most_us > _HOST_GOAL_US:
-        return "the host's cost of a call is over 10 us: profile `select`"
+        return (
+            f"a call costs the host up to {found.host_most_us:.1f} us, over {_HOST_GOAL_US:.0f}: "
+            "profile `select`"
+        )
     return ""
 
 

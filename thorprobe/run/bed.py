@@ -134,7 +134,7 @@ def _choices(device: int, stream: int) -> Callable[[BenchShape, str, str], str]:
     """Return who names the kernel that a rung takes for a shape, '' where it is the library's."""
     from thorprobe.topk import kernel, plan
     from thorprobe.topk.contract import wish
-    from thorprobe.topk.select import shape_class
+    from thorprobe.topk.request import shape_class
 
     def choice(shape: BenchShape, rung: str, ties: str) -> str:
         asked = plan.Shape(

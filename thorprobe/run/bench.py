@@ -12,7 +12,7 @@ from thorprobe.errors import ThorprobeError
 from thorprobe.plan import bench as plans
 from thorprobe.plan.bench import AUTO, BenchOptions, BenchShape
 from thorprobe.record import Origin, Status
-from thorprobe.run.bench_check import expected
+from thorprobe.run.bench_check import UNWRITTEN, expected
 from thorprobe.run.bench_inputs import scores
 from thorprobe.run.contender import Contender, Data, Ladder, NotTakenError
 from thorprobe.run.host_cost import host_cost
@@ -21,8 +21,6 @@ from thorprobe.run.stopwatch import Watch
 from thorprobe.words.bench import BenchPoint, BenchTime, CopyRate, Floor
 
 Progress = Callable[[int, int], None]
-_NOWHERE = -7
-# No index of a score, and not -1, which stands where there is none.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +109,7 @@ def _timed(contender: Contender, data: Data, options: BenchOptions, bed: Bed) ->
             return _failed(line, data, wrong)
         # A library may take another algorithm once it is captured: what was timed is checked too,
         # and no result of before may stand in for it.
-        ready.chosen().fill_(_NOWHERE)
+        ready.chosen().fill_(UNWRITTEN)
         timing = bed.watch.time(ready.launch, options.launches, options.replays)
         if wrong := _wrong_rows(contender, data, ready.chosen()):
             return _failed(line, data, wrong, " when timed")

@@ -8,6 +8,9 @@ contract with ``ties="lowest"``. The sort is torch's and shares nothing with the
 from dataclasses import dataclass
 from typing import Any
 
+UNWRITTEN = -7
+"""Fills a result before it is written: no index of a score, nor the -1 that stands for none."""
+
 
 @dataclass(frozen=True)
 class Expected:

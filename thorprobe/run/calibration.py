@@ -17,6 +17,7 @@ from thorprobe.plan.bench import BenchShape
 from thorprobe.plan.calibration import CalibrationOptions, seed
 from thorprobe.record import Device, Origin, Status
 from thorprobe.run.bench import Progress, load
+from thorprobe.run.bench_check import UNWRITTEN
 from thorprobe.run.contender import Data
 from thorprobe.run.stopwatch import Timing, Watch
 from thorprobe.topk import kernel
@@ -24,8 +25,6 @@ from thorprobe.topk.contract import Wish
 from thorprobe.topk.ladder import Choice, choices
 from thorprobe.topk.plan import Shape, launch, step
 from thorprobe.words.calibration import ChoiceTimes
-
-_UNWRITTEN = -7
 
 
 class Seat(Protocol):
@@ -76,7 +75,7 @@ class GpuSeat:
             parts = torch.empty(made.parts_bytes, dtype=torch.uint8, device=where)
         for one in made.launches:
             one.set_shape(shape.columns, 1, shape.k, asked.wish.flags)
-        out = torch.full((shape.rows, shape.k), _UNWRITTEN, dtype=torch.int32, device=where)
+        out = torch.full((shape.rows, shape.k), UNWRITTEN, dtype=torch.int32, device=where)
         pointers = (
             *(data.scores.data_ptr(), data.lengths.data_ptr(), out.data_ptr(), 0),
             *(parts.data_ptr() if parts is not None else 0, shape.columns, shape.k),

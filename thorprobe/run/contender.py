@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from thorprobe.errors import ThorprobeError
 from thorprobe.plan.bench import AUTO, BenchShape
-from thorprobe.run.bench_check import Expected
+from thorprobe.run.bench_check import UNWRITTEN, Expected
 from thorprobe.topk.log import Call, record
 
 
@@ -78,7 +78,7 @@ class Ladder:
 
         shape, torch = data.shape, data.torch
         where = data.scores.device
-        out = torch.full((shape.rows, shape.k), -7, dtype=torch.int32, device=where)
+        out = torch.full((shape.rows, shape.k), UNWRITTEN, dtype=torch.int32, device=where)
         size = workspace_bytes(shape.rows, shape.k)
         workspace = torch.empty(size, dtype=torch.uint8, device=where)
 
@@ -121,7 +121,7 @@ class TorchTopk:
         """Run once."""
         shape, torch, where = _fitting(data), data.torch, data.scores.device
         values = torch.empty((shape.rows, shape.k), dtype=data.scores.dtype, device=where)
-        indices = torch.full((shape.rows, shape.k), -7, dtype=torch.int64, device=where)
+        indices = torch.full((shape.rows, shape.k), UNWRITTEN, dtype=torch.int64, device=where)
 
         def launch() -> None:
             torch.topk(data.scores, shape.k, dim=1, sorted=False, out=(values, indices))

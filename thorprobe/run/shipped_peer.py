@@ -11,6 +11,7 @@ from thorprobe.plan.bench import BenchShape
 from thorprobe.plan.policy import Capability, load, reached
 from thorprobe.plan.shipped import spec
 from thorprobe.record import Workload
+from thorprobe.run.bench_check import UNWRITTEN
 from thorprobe.run.contender import Data, NotTakenError, Prepared
 from thorprobe.run.ready_launch import ReadyLaunch
 from thorprobe.run.shipped import Shipped
@@ -52,7 +53,7 @@ class ShippedPeer:
         launch = ReadyLaunch(
             asked, self.modules.function(asked), driver.CUstream(self.stream), _quiet, 0
         ).ready()
-        out = torch.full((shape.rows, shape.k), -7, dtype=torch.int32, device=where)
+        out = torch.full((shape.rows, shape.k), UNWRITTEN, dtype=torch.int32, device=where)
         size = max(1, shape.rows * self.kernel.workspace_bytes)
         workspace = torch.empty(size, dtype=torch.uint8, device=where)
         values = {

@@ -231,8 +231,8 @@ class Current:
 def partition(stream: int) -> int:
     """Return the handle of the green context that a stream belongs to, 0 for the whole device.
 
-    Asked at every call (0.3 us on a 580 driver), because a stream's handle may come again for a
-    stream of another context. A stream that is being captured may be asked too.
+    Asked at every call (0.3 us on a 580 driver, 2026-11-30), because a stream's handle may come
+    again for a stream of another context. A stream that is being captured may be asked too.
     """
     if not _greens():
         return 0

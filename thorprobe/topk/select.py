@@ -18,8 +18,6 @@ from thorprobe.topk.request import Request, check_workspace, request, shape_clas
 if TYPE_CHECKING:
     from thorprobe.topk.plan import Plan, Step
 
-__all__ = ["Explanation", "explain", "select", "shape_class", "workspace_bytes"]
-
 _PLANS = 4_096
 # Shapes remembered a thread; a serving process meets a few hundred.
 

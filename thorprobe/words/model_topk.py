@@ -41,8 +41,8 @@ class Selection(Record, frozen=True, kw_only=True):
     and the greatest valid prefix. ``ties_at_cut`` rows have an unselected score equal to the least
     selected one. ``check`` holds every row against the definition of a top-k. Times are in
     microseconds: ``reference_us`` of the loop over ``reference_queries`` queries, ``ladder_us`` of
-    what replaces it (scoring, selection, tokens), ``select_us`` of the ladder's
-    call made once more by itself.
+    what replaces it (scoring, selection, tokens), ``select_us`` of the ladder's call made once more
+    by itself.
     """
 
     layer: int
