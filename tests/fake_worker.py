@@ -10,6 +10,9 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).parents[1]))
 
 from devices import LIMITS
 from thorprobe.record import Device, Observed, Origin, Outcome, Status

@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO
 
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.record import Record
+from thorprobe.run import child
 
 INSTALL_LINE = 'pip install "nvidia-cuda-cuobjdump>=13"'
 
@@ -35,6 +36,7 @@ MAX_WRITTEN = 4 << 30
 """Most that one call may write in all, in bytes."""
 
 MAX_OUTPUT = 64 << 20
+_ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C"}
 _POLL_S = 0.02
 _BLOCK = re.compile(
     r"^Fatbin (elf|ptx) code:\s*\n=+\s*\narch = (\w+)\s*\ncode version = \[(\d+),(\d+)\]",
@@ -45,9 +47,6 @@ _RELEASE = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _NO_CODE = "does not contain device code"
 _NO_MEMORY = "Memory allocation failure"
 _NOTHING_FOUND = re.compile(r"No (ELF|PTX) file found")
-
-
-_Process: TypeAlias = "subprocess.Popen[bytes]"
 
 
 class Listed(Record, frozen=True, kw_only=True):
@@ -82,7 +81,7 @@ def tool() -> Path:
     try:
         from cuda.pathfinder import find_nvidia_binary_utility
     except ImportError:  # Older than 1.4, or not here.
-        found = shutil.which("cuobjdump")
+        found = shutil.which("cuobjdump", path=child.environment().get("PATH", os.defpath))
     else:
         found = find_nvidia_binary_utility("cuobjdump")
     if found is None:
@@ -90,16 +89,14 @@ def tool() -> Path:
             "the images in a library are read with NVIDIA's cuobjdump, which is not here",
             f"`{INSTALL_LINE}`, on x86-64 and aarch64 (Jetson included), or set CUDA_HOME",
         )
-    return Path(found)
+    return Path(found).resolve()
 
 
 @lru_cache(maxsize=1)
 def version() -> str:
     """Return the tool's version, such as ``13.5.37``; raises as ``tool`` does."""
-    done = subprocess.run(
-        [tool(), "--version"], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-    found = _RELEASE.search(done.stdout)
+    said = _said("--version")
+    found = _RELEASE.search(said)
     return found[1] if found else "unknown"
 
 
@@ -138,10 +135,8 @@ def extract(binary: Path, shown: str, folder: Path, image: Listed) -> Iterator[P
 
 @lru_cache(maxsize=1)
 def _known_architectures() -> tuple[str, ...]:
-    done = subprocess.run(
-        [tool(), "--help"], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-    return tuple(dict.fromkeys(_KNOWN.findall(done.stdout)))
+    said = _said("--help")
+    return tuple(dict.fromkeys(_KNOWN.findall(said)))
 
 
 def _parsed(text: str) -> tuple[Listed, ...]:
@@ -161,7 +156,7 @@ def _run(arguments: Sequence[str], binary: Path, shown: str, folder: Path) -> st
         subject.symlink_to(binary.resolve())
     log = folder / "output.txt"
     with log.open("wb") as output:
-        process = _started([tool(), *arguments, subject.name], folder, output)
+        process = _started([str(tool()), *arguments, subject.name], folder, output)
         try:
             _limit(process.pid)
             _wait(process, shown, folder)
@@ -175,15 +170,21 @@ def _run(arguments: Sequence[str], binary: Path, shown: str, folder: Path) -> st
     return text
 
 
-def _started(command: Sequence[str | Path], folder: Path, output: Any) -> _Process:
+def _said(option: str) -> str:
+    """Return what the tool says of itself."""
+    command = [str(tool()), option]
+    _, told = child.finish(command, env=_ENVIRONMENT, timeout_s=DEADLINE_S)
+    return told.decode(errors="replace")
+
+
+def _started(command: Sequence[str], folder: Path, output: IO[bytes]) -> child.Process:
     try:
-        return subprocess.Popen(
+        return child.start(
             command,
             cwd=folder,
-            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={"PATH": os.defpath, "TMPDIR": str(folder), "LC_ALL": "C"},
+            env=_ENVIRONMENT | {"TMPDIR": str(folder)},
         )
     except OSError as error:
         raise CouldNotProbeError(
@@ -202,7 +203,7 @@ def _limit(pid: int) -> None:
             return
 
 
-def _wait(process: _Process, shown: str, folder: Path) -> None:
+def _wait(process: child.Process, shown: str, folder: Path) -> None:
     began = time.monotonic()
     looked = began
     while process.poll() is None:

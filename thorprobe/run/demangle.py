@@ -5,14 +5,13 @@ A symbol of 300 bytes can name a type of gigabytes through its substitutions, so
 untrusted files are demangled within bounds, and one that does not fit is shown as it is.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
-from pathlib import Path
 
 from thorprobe.errors import CouldNotProbeError
+from thorprobe.run import child
 
 INSTALL_LINE = 'pip install "pycxxfilt>=1.2"'
 
@@ -25,6 +24,7 @@ MAX_NAME = 16_384
 
 _MAX_IN_ALL = 256 << 20
 _TRIES = 4
+_NOT_INSTALLED = 3
 
 
 def names(symbols: Iterable[str]) -> dict[str, str]:
@@ -35,9 +35,7 @@ def names(symbols: Iterable[str]) -> dict[str, str]:
     Raises CouldNotProbeError where the demangler is not installed.
     """
     if find_spec("pycxxfilt") is None:
-        raise CouldNotProbeError(
-            "kernels are named with pycxxfilt, which is not installed", f"`{INSTALL_LINE}`"
-        )
+        raise _missing()
     asked = tuple(dict.fromkeys(symbols))
     wanted = [s for s in asked if s.startswith("_Z") and s.isprintable()]
     found: dict[str, str] = {}
@@ -69,23 +67,26 @@ def short(name: str) -> str:
     return head or name
 
 
+def _missing() -> CouldNotProbeError:
+    return CouldNotProbeError(
+        "kernels are named with pycxxfilt, which is not installed", f"`{INSTALL_LINE}`"
+    )
+
+
 def _demangled(symbols: list[str]) -> list[str]:
-    path = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "thorprobe.run.demangle"],
-            input="\n".join(symbols) + "\n",
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            encoding="utf-8",
-            errors="replace",
-            timeout=DEADLINE_S,
-            check=False,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
+        status, told = child.finish(
+            child.python(__name__),
+            env=child.environment(),
+            given=("\n".join(symbols) + "\n").encode(errors="replace"),
+            timeout_s=DEADLINE_S,
         )
     except subprocess.TimeoutExpired:
         return []
-    return done.stdout.split("\n")[:-1]
+    # Seen from the current folder and not by a child: it is no package of this environment.
+    if status == _NOT_INSTALLED:
+        raise _missing()
+    return told.decode(errors="replace").split("\n")[:-1]
 
 
 def main() -> None:
@@ -94,7 +95,10 @@ def main() -> None:
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    import pycxxfilt
+    try:
+        import pycxxfilt
+    except ImportError:
+        sys.exit(_NOT_INSTALLED)
 
     left = _MAX_IN_ALL
     for line in sys.stdin:
@@ -108,7 +112,3 @@ def main() -> None:
         left -= len(told)
         sys.stdout.write(told + "\n")
         sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
