@@ -3,12 +3,14 @@
 // short_N, long_N, part_N with merge_1: the k best scores of each row, exact, in a fixed order.
 //
 // Contract (C++17, no headers, NVRTC -default-device, one source for every rung of the ladder)
-//   short_N  grid (rows, 1, 1): a row of at most THREADS * N scores in the registers of one CTA
+//   short_N  grid (rows, 1, 1): a row of at most THREADS * N scores in the registers of one CTA,
+//            wherever it starts; a longer one is repeated exactly (-DCHECKED=1: a trap)
 //   long_N   grid (rows, CS, 1), cluster (1, CS, 1) given at launch; CS is 1, 2, 4, 8 or 16
 //   part_N   grid (rows, PARTS, 1), no cluster, PARTS as CS: leaves candidates in `parts`
 //   merge_1  grid (rows, 1, 1), after part_N on the same stream
 //   block (THREADS, 1, 1), THREADS 512 or 1,024; N scores a thread in registers at once
 //   dynamic shared memory: 4 * BINS + 8 * (room + cap) bytes
+//   may be launched before what ran on the stream is done (programmatic stream serialization)
 //
 //   logits   [rows, columns] fp32, fp16 or bf16 (-DSCORE=0, 1, 2), any alignment; row_stride in
 //            elements; -DSTRIDED=1 compiles the variant for a column stride other than 1
@@ -18,8 +20,8 @@
 //   paths    u32 [rows] or null: 1 trivial, 2 short, 3 candidates, 4 exact (what each row took),
 //            and 16 more where its length was more than the columns
 //   parts    rows x (256 + 8 * cap) bytes of part_N and merge_1
-//   flags    NAN_LAST 1, SORTED 2; room >= k + CROWDED entries; cap >= 2 k candidates and
-//            a power of two; log_cluster: log2 of CS or PARTS
+//   flags    NAN_LAST 1, SORTED 2; room >= k + CROWDED + 4 entries; cap >= 2 k candidates
+//            and a power of two; log_cluster: log2 of CS or PARTS
 //
 // A score is ordered by a 32-bit key (-0 as +0, every NaN alike), a tie by the smaller index.
 //
@@ -33,7 +35,8 @@
 //    by bin and ranks each inside its bin: a sorted result.
 // 4. Where fewer than k candidates lie above it, or a buffer is full, statistics did not hold (or
 //    scores tie in masses): the whole cluster repeats the row exactly, by counting keys in the range
-//    that is left and narrowing it, then by taking what ties in order of index.
+//    that is left and narrowing it, then by ranking the few that reach it, or by taking what ties in
+//    order of index.
 // Short rows skip step 2: every score in registers is a candidate.
 
 typedef unsigned int u32;
@@ -52,6 +55,9 @@ typedef unsigned short u16;
 #ifndef STRIDED
 #define STRIDED 0
 #endif
+#ifndef CHECKED  // 1: a row that was launched on a kernel that does not hold it ends in a trap.
+#define CHECKED 0
+#endif
 #ifdef MARKS  // Clocks of thread 0 at each stage, in place of `paths` [rows, 32]
 __shared__ unsigned int g_at[32];
 #define MARK(i) do { if (threadIdx.x == 0) g_at[i] = (u32)clock64(); } while (0)
@@ -63,6 +69,7 @@ constexpr u32 WARPS = THREADS / 32;
 constexpr u32 LOG_WARPS = WARPS == 32 ? 5 : 4;
 constexpr u32 VEC = SCORE == 0 ? 4 : 8;  // scores in 16 bytes
 constexpr u32 UNIT = 32 * VEC;
+constexpr u32 GROUP = 4;                 // scores of the smallest group that has a maximum of its own
 constexpr u32 BINS = 2048, BIN_BITS = 11, BINS_EACH = BINS / THREADS;
 constexpr u32 LOG_SEGMENT = BIN_BITS - LOG_WARPS;  // a warp scans a segment of bins
 constexpr u32 COARSE = 32;          // bins of the bound, in groups of as many
@@ -115,19 +122,6 @@ __device__ __forceinline__ void peer_write(u32 at, u32 value) {
 __device__ __forceinline__ void peer_write(u32 at, u64 value) {
   asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(at), "l"(value) : "memory");
 }
-__device__ __forceinline__ void peer_write(u32 at, uint4 v) {
-  asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y),
-               "r"(v.z), "r"(v.w)
-               : "memory");
-}
-__device__ __forceinline__ uint4 peer_read(u32 at) {
-  uint4 v;
-  asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(at)
-               : "memory");
-  return v;
-}
 // Stores into a peer's memory that count their bytes on a barrier there: whoever waits for that
 // barrier sees them, so that nobody needs a fence or a barrier of the cluster.
 __device__ __forceinline__ void peer_send(u32 at, u64 value, u32 barrier) {
@@ -139,6 +133,13 @@ __device__ __forceinline__ void peer_send(u32 at, u32 value, u32 barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(at),
                "r"(value), "r"(barrier)
                : "memory");
+}
+__device__ __forceinline__ void peer_send(u32 at, uint4 v, u32 barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::
+          "r"(at),
+      "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier)
+      : "memory");
 }
 // Arrives at a peer's barrier and says how many bytes come with it.
 __device__ __forceinline__ void peer_announce(u32 barrier, u32 bytes) {
@@ -162,12 +163,12 @@ __device__ __forceinline__ void barrier_expect(u64* barrier, u32 bytes) {
       "r"(bytes)
       : "memory");
 }
-__device__ __forceinline__ void barrier_wait(u64* barrier) {
+__device__ __forceinline__ void barrier_wait(u64* barrier, u32 parity = 0) {
   asm volatile(
       "{\n\t.reg .pred done;\n"
       "again:\n\t"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n\t"
-      "@!done bra again;\n\t}" ::"r"(shared_address(barrier))
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+      "@!done bra again;\n\t}" ::"r"(shared_address(barrier)), "r"(parity)
       : "memory");
 }
 __device__ __forceinline__ u32 peer_take(u32 at, u32 value) {
@@ -177,11 +178,6 @@ __device__ __forceinline__ u32 peer_take(u32 at, u32 value) {
                : "r"(at), "r"(value)
                : "memory");
   return old;
-}
-
-__device__ __forceinline__ void peer_raise(u32 at, u32 value) {
-  asm volatile("red.relaxed.cluster.shared::cluster.max.u32 [%0], %1;" ::"r"(at), "r"(value)
-               : "memory");
 }
 
 // The larger one; NaN above all, and then the canonical one.
@@ -221,9 +217,14 @@ __device__ __forceinline__ float score_at(const Score* p) {
 }
 __device__ __forceinline__ u64 entry(u32 key, u32 index) { return ((u64)key << 32) | (u32)~index; }
 
+// Nothing of global memory is touched before what ran on this stream is done: a launch may begin early.
+__device__ __forceinline__ void depend() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 struct Shared {
   uint4 found;                         // of the last scan: bin, counts before it and up to its end
   u64 arrived, told;                   // barriers: all candidates are here; the verdict is
+  u64 counted, summed;                 // barriers of a repeated row: counts to add up; their sums
+  u32 peaks[MAX_CLUSTER];              // the largest key of each CTA
   u64 limits[MAX_CLUSTER];             // bound and maximum of each CTA
   u32 counts[MAX_CLUSTER][WARPS];      // candidates of each of its warps
   u32 warp_max[32], segments[32], coarse[COARSE], fine[COARSE * COARSE];
@@ -241,6 +242,7 @@ struct Slice {
   u32 skew;               // scores between the 16-byte boundary below the row and its first one
   u32 peers, log_peers, rank;
   u32 per_warp, batches;  // units of a warp; batches of LOADS units
+  u32 batch_step, load_step;  // units of a warp from one batch, and one load of it, to the next
   u32 unit_step, warp_step;
 
   template <u32 LOADS>
@@ -249,6 +251,8 @@ struct Slice {
     loadable = extent;
     per_warp = (units + (WARPS << log_peers) - 1) >> (LOG_WARPS + log_peers);
     batches = (per_warp + LOADS - 1) / LOADS;
+    batch_step = 1;
+    load_step = batches;
     unit_step = spread ? 1 : WARPS;
     warp_step = spread ? per_warp : 1;
   }
@@ -259,34 +263,43 @@ struct Slice {
     rank *= WARPS * per_warp;  // of units
     log_peers = 0;
   }
+  // The loads of a batch lie one after the other.
+  template <u32 LOADS>
+  __device__ __forceinline__ void side_by_side() {
+    batch_step = LOADS;
+    load_step = 1;
+  }
   // Whether load j of a batch is one of this warp's.
   __device__ __forceinline__ bool holds(u32 batch, u32 j) const {
-    return j * batches + batch < per_warp;
+    return j * load_step + batch * batch_step < per_warp;
   }
 };
 
 // A thread's scores of one batch. Where there is no score it is -inf.
-template <u32 LOADS>
+// WHOLE rows are held by one CTA in one batch; LOOSE ones too, and begin off a 16-byte boundary: they
+// are read score by score, and need no more registers than others.
+enum Layout { DEALT, WHOLE, LOOSE };
+template <u32 LOADS, Layout LAYOUT = DEALT>
 struct Batch {
   static constexpr u32 SCORES = LOADS * VEC;
   float score[SCORES];
   u32 begin, step;  // index of the first load, and from one load to the next
 
-  __device__ __forceinline__ u32 index(u32 i) const { return begin + i / VEC * step + i % VEC; }
+  __device__ __forceinline__ u32 index(u32 i) const {
+    return LAYOUT == LOOSE ? begin + i * THREADS : begin + i / VEC * step + i % VEC;
+  }
 
-  // WHOLE says that one CTA holds the row in one batch.
-  template <bool WHOLE>
   __device__ __forceinline__ void load(const Slice& slice, u32 batch) {
     const u32 warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    if (WHOLE) {
-      begin = threadIdx.x * VEC - slice.skew;
+    if (LAYOUT != DEALT) {
+      begin = LAYOUT == LOOSE ? threadIdx.x : threadIdx.x * VEC;
       step = THREADS * VEC;
     } else {
-      const u32 unit = batch * slice.unit_step + warp * slice.warp_step;
+      const u32 unit = batch * slice.batch_step * slice.unit_step + warp * slice.warp_step;
       begin = ((unit << slice.log_peers) + slice.rank) * UNIT + lane * VEC - slice.skew;
-      step = (slice.batches * slice.unit_step << slice.log_peers) * UNIT;
+      step = (slice.load_step * slice.unit_step << slice.log_peers) * UNIT;
     }
-    auto holds = [&](u32 j) { return WHOLE || slice.holds(batch, j); };
+    auto holds = [&](u32 j) { return LAYOUT != DEALT || slice.holds(batch, j); };
 #if STRIDED
 #pragma unroll
     for (u32 i = 0; i < SCORES; ++i)
@@ -294,6 +307,12 @@ struct Batch {
                      ? score_at(slice.row + (u64)index(i) * slice.column_stride)
                      : lowest();
 #else
+    if (LAYOUT == LOOSE) {
+#pragma unroll
+      for (u32 i = 0; i < SCORES; ++i)
+        score[i] = index(i) < slice.loadable ? score_at(slice.row + index(i)) : lowest();
+      return;
+    }
     uint4 raw[LOADS];
     constexpr u32 LOW = SCORE == 0 ? 0xff800000u : SCORE == 1 ? 0xfc00fc00u : 0xff80ff80u;
     // Loads that begin below it lie whole inside the row.
@@ -314,25 +333,31 @@ struct Batch {
         score[j * VEC + c] = SCORE == 0 ? __uint_as_float(words[c % 4])
                                         : widen(words[c / 2 % 4] >> (c % 2 * 16) & 0xffffu);
     }
-    if (UNLIKELY(slice.skew != 0 || slice.loadable % VEC != 0)) {  // Loads that lie partly outside.
+    // Loads that lie partly outside: few threads have one.
+    if (UNLIKELY((LAYOUT == DEALT && slice.skew != 0) || slice.loadable % VEC != 0)) {
 #pragma unroll
-      for (u32 i = 0; i < SCORES; ++i)
-        if (holds(i / VEC) && index(i) < slice.loadable &&
-            begin + i / VEC * step >= inside)
-          score[i] = score_at(slice.row + index(i));
+      for (u32 j = 0; j < LOADS; ++j) {
+        const u32 first = begin + j * step;
+        if (holds(j) && first >= inside && (int)first < (int)slice.loadable) {
+#pragma unroll
+          for (u32 c = 0; c < VEC; ++c)
+            if (first + c < slice.loadable) score[j * VEC + c] = score_at(slice.row + (first + c));
+        }
+      }
     }
 #endif
   }
-  __device__ __forceinline__ float best(u32 j) const {
-    float found = score[j * VEC];
+  // The largest of a group of four scores.
+  __device__ __forceinline__ float best(u32 group) const {
+    float found = score[group * GROUP];
 #pragma unroll
-    for (u32 c = 1; c < VEC; ++c) found = top(found, score[j * VEC + c]);
+    for (u32 c = 1; c < GROUP; ++c) found = top(found, score[group * GROUP + c]);
     return found;
   }
   __device__ __forceinline__ float best() const {
     float found = best(0);
 #pragma unroll
-    for (u32 j = 1; j < LOADS; ++j) found = top(found, best(j));
+    for (u32 group = 1; group < SCORES / GROUP; ++group) found = top(found, best(group));
     return found;
   }
   // Score i by a tree of choices: registers have no index.
@@ -427,25 +452,27 @@ __device__ __forceinline__ bool finish(BinOf bin_of, Scatter scatter, Told told,
   MARK(14);
   const uint4 found = s.found;
   const u32 end = found.z;
-  const bool good = end <= room && end - found.y <= CROWDED && !(CROWDS && s.crowded);
+  const bool good = end <= room - 4 && end - found.y <= CROWDED && !(CROWDS && s.crowded);
   told(good);
   if (UNLIKELY(!good)) return false;
   MARK(15);
+  if (threadIdx.x < 4) sorted[end + threadIdx.x] = 0;
   scatter(found.x);
   MARK(16);
   __syncthreads();
   MARK(17);
-  // A bin's counter stands at its end now, and that of the bin before at its start.
+  // A bin's counter stands at its end now, and that of the bin before at its start. What lies before a
+  // bin is larger than all in it, what lies behind it smaller: reading may begin and end on 32 bytes.
   auto place = [&](u32 i) {
     const u64 mine = sorted[i];
     const u32 b = bin_of((u32)(mine >> 32));
     const u32 to = bins[b];
-    u32 from = b ? bins[b - 1] : 0, rank = from;
+    u32 from = b ? bins[b - 1] & ~3u : 0, rank = from;
 #pragma unroll 1
     for (; from < to; from += 4) {
-#pragma unroll
-      for (u32 c = 0; c < 4; ++c)
-        if (from + c < to) rank += sorted[from + c] > mine;
+      const ulonglong2 one = *(const ulonglong2*)&sorted[from];
+      const ulonglong2 two = *(const ulonglong2*)&sorted[from + 2];
+      rank += (one.x > mine) + (one.y > mine) + (two.x > mine) + (two.y > mine);
     }
     if (rank < k) out[rank] = (int)~(u32)mine;
   };
@@ -499,86 +526,109 @@ __device__ __forceinline__ void sort(u64* entries, u32 count) {
 }
 
 // Selects in a range of keys, over the whole cluster. Each pass counts what lies in the range into
-// bins and leaves the bin of the k-th best. Once few entries reach it the leader sorts them; a
-// single key that more share than that is taken in order of index, which is that of the CTAs,
-// their warps and their loads. Not inline: what is rarely run would cost the rest registers.
+// bins and leaves the bin of the k-th best; the largest key has a bin of its own, since rows tie there.
+// Once few entries reach it the leader ranks them; a single key is taken in order of index, which is
+// that of the CTAs, their warps and their loads. Not inline: what is rarely run would cost the rest
+// registers.
 template <u32 LOADS>
 __device__ __noinline__ void exact(Slice slice, u32 length, u32 k, u32 flags, u64 range, u32* bins,
-                                   u64* found, int* out, Shared& s) {
+                                   u64* sorted, u32 room, u64* found, u32 cap, int* out, Shared& s) {
   const u32 t = threadIdx.x, lane = t & 31, warp = t >> 5;
   const u32 peers = slice.peers, rank = slice.rank, log_peers = slice.log_peers;
-  const u32 few = max(2 * k, 512u);
-  auto barrier = [&]() {
-    if (peers > 1) {
-      cluster_arrive();
-      cluster_wait();
-    } else {
-      __syncthreads();
-    }
-  };
+  const u32 few = cap / 2;
   Slice ordered = slice;
   ordered.template line_up<LOADS>(length);
   auto each = [&](auto visit) {
 #pragma unroll 1
     for (u32 nth = 0; nth < ordered.batches; ++nth) {
       Batch<LOADS> batch;
-      batch.template load<false>(ordered, nth);
-      visit(batch, [&](u32 i) {
-        return ordered.holds(nth, i / VEC) && batch.index(i) < length;
-      });
+      batch.load(ordered, nth);
+      // Whether every score that the warp holds is one of the row's.
+      const u32 last = batch.index((LOADS - 1) * VEC);
+      if (__all_sync(~0u, ordered.holds(nth, LOADS - 1) && (int)batch.begin >= 0 &&
+                              last + VEC <= length))
+        visit(batch, [](u32) { return true; });
+      else
+        visit(batch, [&](u32 i) {
+          return ordered.holds(nth, i / VEC) && batch.index(i) < length;
+        });
     }
   };
-  u32 most = (u32)(range >> 32), low = (u32)range, end = ~0u, wanted = k, reach;
-  if (t == 0) s.taken = 0;
+  u32 most = (u32)(range >> 32), low = (u32)range, end = ~0u, wanted = k, reach, peak = 0;
+  if (t == 0) s.taken = s.peak = 0;
 #pragma unroll 1
-  while (true) {
+  for (u32 pass = 0;; ++pass) {
     const u32 width = 32 - __clz(most - low);
-    const u32 shift = width > BIN_BITS ? width - BIN_BITS : 0;
-    u32 peak = 0;
+    u32 shift = width > BIN_BITS ? width - BIN_BITS : 0;
+    if (most != low && (most - low - 1) >> shift > BINS - 2) ++shift;
     clear(bins, s);
     __syncthreads();
+    u32 largest_here = 0;
     each([&](auto& batch, auto valid) {
 #pragma unroll
       for (u32 i = 0; i < LOADS * VEC; ++i) {
         const u32 key = order_key(batch.score[i], flags);
         if (key - low <= end - low && valid(i)) {
-          atomicAdd(&bins[(most - min(key, most)) >> shift], 1u);
-          peak = max(peak, key);
+          const u32 below = most - min(key, most);
+          atomicAdd(&bins[below ? ((below - 1) >> shift) + 1 : 0], 1u);
+          largest_here = max(largest_here, key);
         }
       }
     });
-    peak = __reduce_max_sync(~0u, peak);
-    if (end == ~0u && lane < peers) peer_raise(peer(&s.peak, lane), peak);
-    barrier();
-    if (peers > 1) {
-      // Each rank adds up its share of the bins, four of one peer a thread, and hands it to all.
-      if (t < BINS / 4) {
-        const u32 at = peer(&bins[((rank * (BINS / 4) + t) >> log_peers) * 4], t & (peers - 1));
-        uint4 sum = peer_read(at);
-#pragma unroll 1
-        for (u32 other = 1; other < peers; other <<= 1) {
-          sum.x += __shfl_xor_sync(~0u, sum.x, other);
-          sum.y += __shfl_xor_sync(~0u, sum.y, other);
-          sum.z += __shfl_xor_sync(~0u, sum.z, other);
-          sum.w += __shfl_xor_sync(~0u, sum.w, other);
-        }
-        peer_write(at, sum);
-      }
-      barrier();
+    if (pass == 0) {
+      largest_here = __reduce_max_sync(~0u, largest_here);
+      if (lane == 0) atomicMax(&s.peak, largest_here);
     }
+    __syncthreads();
+    if (peers > 1) {
+      // Each rank adds up its share of the bins, four of one peer a thread, and hands the sums to all.
+      const u32 log_share = BIN_BITS - 2 - log_peers, parity = pass & 1;
+      uint4* const fours = (uint4*)bins;
+      uint4* const counts = (uint4*)(found + (room & 1));  // On 16 bytes.
+      const u32 other = t >> log_share, nth = t & ((1u << log_share) - 1);
+      const u32 here = rank << log_share | nth;
+      if (t == 0) {
+        barrier_expect(&s.counted, BINS * 4 + (pass == 0 ? 4 * peers : 0));
+        barrier_expect(&s.summed, BINS * 4);
+      }
+      if (t < BINS / 4) peer_send(peer(&counts[here], other), fours[t], peer(&s.counted, other));
+      if (pass == 0 && t < peers) peer_send(peer(&s.peaks[rank], t), s.peak, peer(&s.counted, t));
+      barrier_wait(&s.counted, parity);
+      if (t < BINS / 4) {
+        uint4 sum = counts[nth];
+#pragma unroll 1
+        for (u32 one = 1; one < peers; ++one) {
+          const uint4 more = counts[one << log_share | nth];
+          sum.x += more.x;
+          sum.y += more.y;
+          sum.z += more.z;
+          sum.w += more.w;
+        }
+        peer_send(peer(&fours[here], other), sum, peer(&s.summed, other));
+      }
+      barrier_wait(&s.summed, parity);
+    }
+    if (pass == 0)
+      peak = peers > 1 ? __reduce_max_sync(~0u, s.peaks[lane & (peers - 1)]) : s.peak;
     scan<false>(bins, wanted, s);
     const uint4 bin = s.found;
     reach = k - wanted + bin.z;  // How many reach the end of the bin.
     wanted -= bin.y;
-    most -= bin.x << shift;
-    low = most - low < (1u << shift) ? low : most - (1u << shift) + 1;
-    if (bin.x == 0 && end == ~0u) most = s.peak;
+    if (bin.x == 0) {
+      low = most;
+      if (pass == 0) most = peak;
+    } else {
+      most -= 1 + ((bin.x - 1) << shift);
+      low = most - low < (1u << shift) ? low : most - (1u << shift) + 1;
+    }
     end = most;
     __syncthreads();
-    if (reach <= few || most == low) break;
+    // What lies above the first batch's largest is not one key, as a rule.
+    const bool open = pass == 0 && bin.x == 0;
+    if (most == low || (reach <= few && (open || bin.z - bin.y <= CROWDED))) break;
   }
   // Two ways out: whatever reaches `low`, or what is above it and then the first of what ties.
-  const bool ties = reach > few;
+  const bool ties = most == low;
   const u32 at = peer(found, 0), taken = peer(&s.taken, 0);
   u32 equal = 0;
   each([&](auto& batch, auto valid) {
@@ -593,11 +643,13 @@ __device__ __noinline__ void exact(Slice slice, u32 length, u32 k, u32 flags, u6
     const u32 count = __popc(passing), upto = warp_scan(count);
     u32 base = 0;
     if (lane == 31) base = peer_take(taken, upto);
-    u32 position = __shfl_sync(~0u, base, 31) + upto - count;
-#pragma unroll 1
-    for (; passing; passing &= passing - 1) {
-      const u32 i = __ffs(passing) - 1;
-      peer_write(at + position++ * 8, entry(order_key(batch.pick(i), flags), batch.index(i)));
+    u32 to = at + (__shfl_sync(~0u, base, 31) + upto - count) * 8;
+#pragma unroll
+    for (u32 i = 0; i < LOADS * VEC; ++i) {
+      if (passing >> i & 1) {
+        peer_write(to, entry(order_key(batch.score[i], flags), batch.index(i)));
+        to += 8;
+      }
     }
   });
   if (ties) {
@@ -607,34 +659,95 @@ __device__ __noinline__ void exact(Slice slice, u32 length, u32 k, u32 flags, u6
     const u32 own = __reduce_add_sync(~0u, lane < WARPS ? s.segments[lane] : 0);
     if (t < peers) peer_write(peer(&s.equal[rank], t), own);
   }
-  barrier();
+  if (peers > 1) {
+    cluster_arrive();
+    cluster_wait();
+  } else {
+    __syncthreads();
+  }
   if (ties) {
     u32 before = __reduce_add_sync(~0u, (lane < rank ? s.equal[lane & (MAX_CLUSTER - 1)] : 0) +
                                             (lane < warp ? s.segments[lane] : 0));
-    // One load at a time, so that what a warp meets is in order.
-    ordered = slice;
-    ordered.template line_up<1>(length);
+    // Loads one after the other, so that what a warp meets is in order.
+    ordered.side_by_side<LOADS>();
 #pragma unroll 1
     for (u32 nth = 0; equal && before < wanted && nth < ordered.batches; ++nth) {
-      Batch<1> batch;
-      batch.template load<false>(ordered, nth);
-      u32 same = 0;
+      Batch<LOADS> batch;
+      batch.load(ordered, nth);
 #pragma unroll
-      for (u32 i = 0; i < VEC; ++i)
-        if (order_key(batch.score[i], flags) == most && batch.index(i) < length) same |= 1u << i;
-      const u32 count = __popc(same), upto = warp_scan(count);
-      u32 place = before + upto - count;
+      for (u32 j = 0; j < LOADS; ++j) {
+        u32 same = 0;
+#pragma unroll
+        for (u32 i = 0; i < VEC; ++i)
+          if (order_key(batch.score[j * VEC + i], flags) == most && ordered.holds(nth, j) &&
+              batch.index(j * VEC + i) < length)
+            same |= 1u << i;
+        if (!__ballot_sync(~0u, same)) continue;
+        const u32 count = __popc(same), upto = warp_scan(count);
+        u32 place = before + upto - count;
 #pragma unroll 1
-      for (; same && place < wanted; same &= same - 1)
-        out[k - wanted + place++] = (int)(batch.begin + __ffs(same) - 1);
-      before += __shfl_sync(~0u, upto, 31);
+        for (; same && place < wanted; same &= same - 1)
+          out[k - wanted + place++] = (int)(batch.index(j * VEC) + __ffs(same) - 1);
+        before += __shfl_sync(~0u, upto, 31);
+      }
     }
   }
-  if (rank != 0) return;
-  const u32 sorted = ties ? k - wanted : reach;
-  sort(found, sorted);
+  const u32 count = ties ? k - wanted : reach;
+  if (rank != 0 || count == 0) return;
+  // Half of the bins for what is above the range, the other half for the range itself.
+  constexpr u32 HALF = BINS / 2;
+  auto shift_of = [](u32 span) {
+    const u32 width = 32 - __clz(span);
+    return width > BIN_BITS - 1 ? width - (BIN_BITS - 1) : 0;
+  };
+  const u32 above = shift_of(peak - most), inside = shift_of(most - low);
+  auto bin_of = [&](u32 key) {
+    return key > most ? (peak - key) >> above : HALF + ((most - key) >> inside);
+  };
+  __syncthreads();
+  clear(bins, s);
+  if (t == 0) s.crowded = 0;
+  __syncthreads();
+  // Some at a time, so that they wait together.
+  constexpr u32 SOME = 2;
+  auto some = [&](auto visit) {
 #pragma unroll 1
-  for (u32 i = t; i < min(sorted, k); i += THREADS) out[i] = (int)~(u32)found[i];
+    for (u32 first = t; first < count; first += SOME * THREADS) {
+      u64 e[SOME];
+      u32 got[SOME];
+#pragma unroll
+      for (u32 n = 0; n < SOME; ++n) e[n] = found[min(first + n * THREADS, count - 1)];
+#pragma unroll
+      for (u32 n = 0; n < SOME; ++n) got[n] = visit(e[n], first + n * THREADS < count);
+#pragma unroll
+      for (u32 n = 0; n < SOME; ++n)
+        if (got[n] != NOWHERE && first + n * THREADS < count) sorted[got[n]] = e[n];
+    }
+  };
+  bool crowd = false;
+  some([&](u64 e, bool valid) {
+    const u32 b = bin_of((u32)(e >> 32));
+    const u32 before = take_if(valid, &bins[b]);
+    if (valid) atomicAdd(&s.segments[b >> LOG_SEGMENT], 1u);
+    crowd |= valid && before >= 2 * CROWDED;
+    return NOWHERE;
+  });
+  if (crowd) s.crowded = 1;
+  __syncthreads();
+  auto scatter = [&](u32 last) {
+    some([&](u64 e, bool valid) {
+      const u32 b = bin_of((u32)(e >> 32));
+      return take_if(valid && b <= last, &bins[b]);
+    });
+  };
+  const u32 best = min(count, k);
+  if (finish<true>(bin_of, scatter, [](bool) {}, best, room, bins, sorted, out, s)) {
+    return;
+  }
+  __syncthreads();
+  sort(found, count);
+#pragma unroll 1
+  for (u32 i = t; i < best; i += THREADS) out[i] = (int)~(u32)found[i];
 }
 
 // The largest key of the CTA. Ends synced.
@@ -646,8 +759,8 @@ __device__ __forceinline__ u32 largest(u32 key, Shared& s) {
   return __reduce_max_sync(~0u, lane < WARPS ? s.warp_max[lane] : 0);
 }
 
-// A key that at least m of the batch's groups of scores reach; a group is what a thread holds, or a
-// load of it where m is large. The bins of the bound are clear and synced.
+// A key that at least m of the batch's groups of scores reach; a group is what a thread holds, or
+// four scores of it where m is large. The bins of the bound are clear and synced.
 template <u32 LOADS>
 __device__ __forceinline__ u32 bound(const Batch<LOADS>& batch, float best, u32 m, u32 most,
                                      Shared& s) {
@@ -658,9 +771,10 @@ __device__ __forceinline__ u32 bound(const Batch<LOADS>& batch, float best, u32 
       atomicAdd(&s.coarse[below / COARSE], 1u);
     }
   };
-  if (LOADS > 1 && m * 2 > THREADS) {
+  constexpr u32 GROUPS = Batch<LOADS>::SCORES / GROUP;
+  if (GROUPS > 1 && m * 2 > THREADS) {
 #pragma unroll
-    for (u32 j = 0; j < LOADS; ++j) count(batch.best(j));
+    for (u32 group = 0; group < GROUPS; ++group) count(batch.best(group));
   } else {
     count(best);
   }
@@ -682,10 +796,11 @@ __device__ __forceinline__ u32 bound(const Batch<LOADS>& batch, float best, u32 
 }
 
 // Hands every score of the slice whose key reaches `floor` (at least LOWEST_KEY) to
-// `put(position, entry)`, and returns how many this thread had. Positions are dense in the CTA.
+// `put(position, entry)`, up to `limit` positions, and returns how many this thread had. Positions are
+// dense in the CTA.
 template <u32 LOADS, class Put>
 __device__ __forceinline__ u32 collect(Batch<LOADS>& batch, const Slice& slice, float best,
-                                       u32 floor, u32 flags, Shared& s, Put put) {
+                                       u32 floor, u32 limit, u32 flags, Shared& s, Put put) {
   constexpr u32 SCORES = LOADS * VEC;
   const u32 lane = threadIdx.x & 31;
   const float low = of_key(floor);
@@ -694,7 +809,7 @@ __device__ __forceinline__ u32 collect(Batch<LOADS>& batch, const Slice& slice, 
   for (u32 nth = 0;;) {
     Batch<LOADS> next;
     const bool more = nth + 1 < slice.batches;
-    if (more) next.template load<false>(slice, nth + 1);
+    if (more) next.load(slice, nth + 1);
     const u32 lanes = __ballot_sync(~0u, !(best < low));
     if (lanes) {
       u32 passing = 0;
@@ -720,7 +835,7 @@ __device__ __forceinline__ u32 collect(Batch<LOADS>& batch, const Slice& slice, 
         position = __shfl_sync(~0u, base, 31) + upto - count;
       }
 #pragma unroll 1
-      for (; passing; passing &= passing - 1) {
+      for (; passing && position < limit; passing &= passing - 1) {
         const u32 i = __ffs(passing) - 1;
         put(position++, entry(order_key(batch.pick(i)), batch.index(i)));
       }
@@ -733,7 +848,7 @@ __device__ __forceinline__ u32 collect(Batch<LOADS>& batch, const Slice& slice, 
 }
 
 // Dynamic shared memory: bins, `room` sorted entries, `cap` candidates.
-extern __shared__ u64 memory[];
+extern __shared__ __align__(16) u64 memory[];
 
 // A part of a row that CTAs without a cluster hand on: its limits and how many candidates follow.
 struct Part {
@@ -753,6 +868,11 @@ struct Task {
   __device__ __forceinline__ int* chosen() const { return out + blockIdx.x * out_stride; }
   __device__ __forceinline__ Part* parts_of() const {
     return (Part*)(parts + (u64)blockIdx.x * (MAX_CLUSTER * sizeof(Part) / 8 + cap));
+  }
+  __device__ __forceinline__ int asked() const {
+    int value;
+    asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(lengths + blockIdx.x));
+    return value;
   }
   __device__ __forceinline__ u32 length(int asked) const {
     return min((u32)max(asked, 0), columns);
@@ -778,11 +898,14 @@ struct Task {
 #pragma unroll 1
     for (u32 i = from + threadIdx.x; i < k; i += THREADS) chosen()[i] = -1;
   }
+  __device__ __forceinline__ u32 skew() const {
+    return (u32)((u64)(logits + blockIdx.x * row_stride) & 15) / sizeof(Score);
+  }
   __device__ __forceinline__ Slice slice(u32 log_peers, u32 rank) const {
     Slice made;
     made.row = logits + blockIdx.x * row_stride;
     made.column_stride = column_stride;
-    made.skew = STRIDED ? 0 : (u32)((u64)made.row & 15) / sizeof(Score);
+    made.skew = STRIDED ? 0 : skew();
     made.log_peers = log_peers;
     made.peers = 1u << log_peers;
     made.rank = rank;
@@ -791,18 +914,18 @@ struct Task {
 };
 
 // Rows that fit into the registers of one CTA: every score is a candidate.
-template <u32 LOADS>
-__device__ __forceinline__ void select_short(const Task& task) {
-  __shared__ Shared s;
+template <u32 LOADS, Layout LAYOUT>
+__device__ __forceinline__ void select_short(const Task& task, Shared& s) {
   u32* bins = (u32*)memory;
   u64* sorted = memory + BINS / 2;
   MARK(0);
+  depend();
   // The row is loaded before its length is known.
   const int asked = task.lengths[blockIdx.x];
   Slice slice = task.slice(0, 0);
   slice.loadable = task.columns;
-  Batch<LOADS> batch;
-  batch.template load<true>(slice, 0);
+  Batch<LOADS, LAYOUT> batch;
+  batch.load(slice, 0);
   clear(bins, s);
   if (threadIdx.x == 0) s.peak = 0;
   const u32 length = task.length(asked), wanted = min(task.k, length);
@@ -845,13 +968,21 @@ __device__ __forceinline__ void select_short(const Task& task) {
   const u32 reach = BINS << FINE_SHIFT, bottom = LOWEST_KEY + 1;
   auto fine = [&](u32 key) { return (most - key) >> FINE_SHIFT; };
   u32 path = 2;
-  const bool nan_last = task.flags & NAN_LAST && most == NAN_KEY;
-  if (UNLIKELY(nan_last) ||
+  // The host never asks it of a longer row; none is ever cut.
+  const bool beyond = length > THREADS * LOADS * VEC;
+#if CHECKED
+  if (beyond) asm volatile("trap;");
+#endif
+  const bool nan_last = beyond || (task.flags & NAN_LAST && most == NAN_KEY);
+  // A cut that lies deep among the scores is beyond the fine bins, as a rule.
+  const bool deep = wanted * 3 > length;
+  if (UNLIKELY(nan_last || deep) ||
       UNLIKELY(!attempt(fine, most - bottom < reach ? bottom : most - reach + 1))) {
-    u64 range = nan_last ? range_of(most, 0) : range_of(most, 0, s.found, FINE_SHIFT);
+    u64 range = nan_last || deep ? range_of(beyond ? NAN_KEY : most, 0)
+                                 : range_of(most, 0, s.found, FINE_SHIFT);
     bool done = false;
     // Where a fine bin was reached it was too full, and other bins are of no use.
-    if (!nan_last && s.found.z == ~0u) {
+    if (!nan_last && (deep || s.found.z == ~0u)) {
       u32 least = NAN_KEY;
 #pragma unroll
       for (u32 i = 0; i < LOADS * VEC; ++i)
@@ -866,8 +997,10 @@ __device__ __forceinline__ void select_short(const Task& task) {
           return linear ? min((u32)__fmul_rn(__fsub_rn(highest, of_key(key)), scale), BINS - 1)
                         : (most - key) >> WHOLE_SHIFT;
         };
-        clear(bins, s);
-        __syncthreads();
+        if (!deep || !linear) {
+          clear(bins, s);
+          __syncthreads();
+        }
         done = attempt(bin_of, bottom);
         if (!linear) range = range_of(most, 0, s.found, WHOLE_SHIFT);
         __syncthreads();
@@ -875,14 +1008,23 @@ __device__ __forceinline__ void select_short(const Task& task) {
     }
     if (!done) {
       __syncthreads();
-      exact<LOADS>(slice, length, wanted, task.flags, range, bins, sorted + task.room,
-                   task.chosen(), s);
+      exact<LOADS>(slice, length, wanted, task.flags, range, bins, sorted, task.room,
+                   sorted + task.room, task.cap, task.chosen(), s);
       path = 4;
     }
   }
   if (UNLIKELY(wanted < task.k)) task.fill(wanted);
   MARK(19);
   task.took(path);
+}
+
+template <u32 LOADS>
+__device__ __forceinline__ void select_short(const Task& task) {
+  __shared__ Shared s;
+  if (!STRIDED && task.skew())
+    select_short<LOADS, LOOSE>(task, s);
+  else
+    select_short<LOADS, WHOLE>(task, s);
 }
 
 // The last step on candidates: 1 << log_peers parts of `part` entries. Returns DONE, or where they did
@@ -907,16 +1049,23 @@ __device__ __forceinline__ u64 lead(const Task& task, const u64* candidates, u32
     count = task.flags & NAN_LAST ? 0 : part;
   }
   u64 kept[2];
+  auto read = [&](u32 i) { return nth + i * team < count ? mine[nth + i * team] : 0; };
 #pragma unroll
   for (u32 i = 0; i < 2; ++i) {
-    kept[i] = nth + i * team < count ? mine[nth + i * team] : 0;
+    kept[i] = read(i);
     const u32 key = (u32)(kept[i] >> 32);
     if (key >= highest) count_bin(bins, bin_of(key), s);
   }
 #pragma unroll 1
-  for (u32 i = nth + 2 * team; i < count; i += team) {
-    const u32 key = (u32)(mine[i] >> 32);
-    if (key >= highest) count_bin(bins, bin_of(key), s);
+  for (u32 from = 2; nth + from * team < count; from += 4) {
+    u64 more[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) more[i] = read(from + i);
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+      const u32 key = (u32)(more[i] >> 32);
+      if (key >= highest) count_bin(bins, bin_of(key), s);
+    }
   }
   MARK(12);
   __syncthreads();
@@ -932,10 +1081,19 @@ __device__ __forceinline__ u64 lead(const Task& task, const u64* candidates, u32
     for (u32 i = 0; i < 2; ++i)
       if (place[i] != NOWHERE) sorted[place[i]] = kept[i];
 #pragma unroll 1
-    for (u32 i = nth + 2 * team; i < count; i += team) {
-      const u64 e = mine[i];
-      const u32 key = (u32)(e >> 32), b = bin_of(key);
-      if (b <= last && key >= highest) sorted[atomicAdd(&bins[b], 1u)] = e;
+    for (u32 from = 2; nth + from * team < count; from += 4) {
+      u64 more[4];
+      u32 place[4];
+#pragma unroll
+      for (u32 i = 0; i < 4; ++i) more[i] = read(from + i);
+#pragma unroll
+      for (u32 i = 0; i < 4; ++i) {
+        const u32 key = (u32)(more[i] >> 32), b = bin_of(key);
+        place[i] = take_if(b <= last && key >= highest, &bins[b]);
+      }
+#pragma unroll
+      for (u32 i = 0; i < 4; ++i)
+        if (place[i] != NOWHERE) sorted[place[i]] = more[i];
     }
   };
   u64 verdict = DONE;
@@ -957,11 +1115,15 @@ __device__ __forceinline__ void select_long(const Task& task) {
   u64* candidates = sorted + task.room;
   const u32 t = threadIdx.x, lane = t & 31, warp = t >> 5;
   MARK(0);
-  const int asked = task.lengths[blockIdx.x];
   Slice slice = task.slice(task.log_cluster, blockIdx.y);
   const u32 peers = slice.peers, rank = slice.rank, log_peers = slice.log_peers;
   const bool cluster = !APART && peers > 1;
   if (cluster) {
+    if (t == 32) {
+      barrier_init(&s.counted, 1);
+      barrier_init(&s.summed, 1);
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
     if (t == 0) {
       barrier_init(&s.arrived, WARPS << log_peers);
       barrier_init(&s.told, 1);
@@ -970,12 +1132,15 @@ __device__ __forceinline__ void select_long(const Task& task) {
     }
     cluster_arrive_relaxed();
   }
+  depend();
+  const int asked = task.lengths[blockIdx.x];
   slice.cut<LOADS>(task.columns, false);
   // Where a whole row fits into registers it is loaded before its length is known.
   const bool ahead = slice.batches == 1;
-  if (!ahead) slice.cut<LOADS>(task.length(asked), true);
+  // Loaded again, in its own branch: else the compiler has every row wait for its length.
+  if (!ahead) slice.cut<LOADS>(task.length(task.asked()), true);
   Batch<LOADS> batch;
-  batch.template load<false>(slice, 0);
+  batch.load(slice, 0);
   if (!APART) clear(bins, s);
 #pragma unroll
   for (u32 i = 0; i < COARSE * COARSE; i += THREADS)
@@ -1015,9 +1180,8 @@ __device__ __forceinline__ void select_long(const Task& task) {
   if (APART) {
     Part* parts = task.parts_of();
     u64* mine = (u64*)(parts + MAX_CLUSTER) + rank * part;
-    collect(batch, slice, best, floor, task.flags, s, [&](u32 position, u64 e) {
-      if (position < part) mine[position] = e;
-    });
+    collect(batch, slice, best, floor, part, task.flags, s,
+            [&](u32 position, u64 e) { mine[position] = e; });
     __syncthreads();
     if (t == 0) {
       parts[rank].limits = (u64)most << 32 | floor;
@@ -1029,8 +1193,7 @@ __device__ __forceinline__ void select_long(const Task& task) {
   if (cluster) cluster_wait();  // The leader runs; its memory may be written.
   MARK(7);
   u32 stored = 0;
-  u32 sent = collect(batch, slice, best, floor, task.flags, s, [&](u32 position, u64 e) {
-    if (position >= part) return;
+  u32 sent = collect(batch, slice, best, floor, part, task.flags, s, [&](u32 position, u64 e) {
     ++stored;
     if (cluster)
       peer_send(at + position * 8, e, barrier);
@@ -1074,7 +1237,8 @@ __device__ __forceinline__ void select_long(const Task& task) {
   }
   if (UNLIKELY(verdict != DONE)) {
     __syncthreads();
-    exact<LOADS>(slice, length, wanted, task.flags, verdict, bins, candidates, task.chosen(), s);
+    exact<LOADS>(slice, length, wanted, task.flags, verdict, bins, sorted, task.room, candidates,
+                 task.cap, task.chosen(), s);
   }
   MARK(19);
   if (rank == 0) {
@@ -1089,6 +1253,7 @@ __device__ __forceinline__ void merge(const Task& task) {
   u32* bins = (u32*)memory;
   u64* sorted = memory + BINS / 2;
   const u32 t = threadIdx.x, lane = t & 31, log_peers = task.log_cluster;
+  depend();
   const u32 length = task.length(task.lengths[blockIdx.x]), wanted = min(task.k, length);
   if (UNLIKELY(task.trivial(length))) return task.take_all(length);
   const Part* parts = task.parts_of();
@@ -1109,8 +1274,8 @@ __device__ __forceinline__ void merge(const Task& task) {
            wanted, bins, sorted, s, [](u64) {});
   if (UNLIKELY(verdict != DONE)) {
     __syncthreads();
-    exact<8 / VEC>(task.slice(0, 0), length, wanted, task.flags, verdict, bins,
-                   sorted + task.room, task.chosen(), s);
+    exact<8 / VEC>(task.slice(0, 0), length, wanted, task.flags, verdict, bins, sorted, task.room,
+                   sorted + task.room, task.cap, task.chosen(), s);
   }
   if (UNLIKELY(wanted < task.k)) task.fill(wanted);
   task.took(verdict == DONE ? 3 : 4);

@@ -92,7 +92,7 @@ def test_the_costs_of_every_choice_are_found_again(answer):
 def test_the_fit_and_the_ladder_have_one_model(answer, monkeypatch):
     """A cost means the same to the fit and to the ladder, to the last bit but one."""
     text = costs_toml(answer.summary)
-    monkeypatch.setattr(ladder, "costs", lambda: msgspec.convert(tomllib.loads(text), Costs))
+    monkeypatch.setattr(ladder, "costs", lambda _k: msgspec.convert(tomllib.loads(text), Costs))
     for series in answer.results:
         (choice,) = [c for c in choices(1024, "float32") if c.name == series.choice] or [None]
         if choice is None or not series.slots:
@@ -107,6 +107,7 @@ def test_the_fit_and_the_ladder_have_one_model(answer, monkeypatch):
                         sms=series.sms,
                         rows=rows,
                         columns=columns,
+                        k=GRID.k,
                         dtype="float32",
                     )
                 )
@@ -226,14 +227,12 @@ def test_the_usual_grid_covers_the_shapes_of_a_model():
         check(("--rows", "--svg"))
 
 
-def test_the_shipped_costs_are_the_fit_of_the_committed_calibration():
-    """costs.toml is what the committed times are fitted to; without them it holds no cost."""
-    path = ROOT / "reports" / "topk-calibration.json"
-    text = (ROOT / "thorprobe" / "topk" / "costs.toml").read_text(encoding="utf-8")
-    if not path.exists():
-        assert tomllib.loads(text)["choices"] == {}
-        return
-    held = evidence.read(path)
-    assert held.origin is Origin.MEASURED
+@pytest.mark.parametrize("k", [512, 1_024, 2_048])
+def test_the_shipped_costs_are_the_fit_of_the_committed_calibration(k):
+    """A file of costs is what the committed times of its k are fitted to."""
+    name = "topk-calibration" if k == 512 else f"topk-calibration-k{k}"
+    held = evidence.read(ROOT / "reports" / f"{name}.json")
+    text = (ROOT / "thorprobe" / "topk" / "costs" / f"{k}.toml").read_text(encoding="utf-8")
+    assert (held.origin, held.summary.k) == (Origin.MEASURED, k)
     assert again(held) == held
     assert costs_toml(held.summary) == text

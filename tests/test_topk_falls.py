@@ -326,10 +326,9 @@ def test_threads_have_plans_of_their_own(board):
 
 def test_plans_do_not_pile_up(board, monkeypatch):
     """A process that meets endless shapes keeps a bounded number of them."""
-    import sys
+    from thorprobe.topk import plans
 
-    module = sys.modules["thorprobe.topk.select"]
-    monkeypatch.setattr(module, "_PLANS", 8)
+    monkeypatch.setattr(plans, "LIMIT", 8)
     for k in range(1, 40):
         topk.select(LOGITS, LENGTHS, k)
-    assert len(module._plans.by_key) <= 8
+    assert len(plans.plans.by_key) <= 8

@@ -20,7 +20,7 @@ KERNEL_RUNGS = contract.RUNGS[:-1]
 @pytest.fixture
 def board(monkeypatch):
     """Play a device, with a calibration of its own that a test may replace."""
-    monkeypatch.setattr(ladder, "costs", lambda: costs(long_512x8_16=1.0))
+    monkeypatch.setattr(ladder, "costs", lambda _k: costs(long_512x8_16=1.0))
     return _PLAYED["install"](monkeypatch)
 
 
@@ -84,8 +84,14 @@ def test_the_ladder_goes_down_to_torch():
 
 
 def test_the_calibration_that_ships_names_real_kernels():
-    """costs.toml reads, names only kernels that exist, and leaves no kernel without a neighbour."""
-    table = ladder.costs()
+    """Each file of costs reads, names kernels that exist, and leaves none without a neighbour."""
+    assert ladder.costs(1) is ladder.costs(512) is not ladder.costs(513)
+    assert ladder.costs(1_025) is ladder.costs(contract.MAX_K)
+    for k in (512, 1_024, contract.MAX_K):
+        _real(ladder.costs(k))
+
+
+def _real(table):
     names = {c.name for dtype in contract.DTYPES for c in ladder.choices(4_096, dtype)}
     told = {name.rpartition(":")[2] for name in table.choices}
     assert told <= names
@@ -100,6 +106,7 @@ SHAPES = {
     "sms": st.integers(1, 200),
     "rows": st.integers(1, 70_000),
     "columns": st.integers(1, 2**20),
+    "k": st.integers(1, contract.MAX_K),
     "dtype": st.sampled_from(contract.DTYPES),
 }
 
@@ -141,9 +148,9 @@ def test_a_wave_counts_for_more_where_ctas_share_an_sm(rows, slots, ctas, expect
 def test_a_kernel_without_a_cost_takes_its_nearest_neighbours(monkeypatch):
     """A neighbour is of the same kernel, with the nearest number of CTAs; without one, a guess."""
     choices = {c.name: c for c in ladder.choices(4_096, "float32")}
-    ask = {"slots": 1, "sms": 1, "rows": 1, "columns": 1, "dtype": "float32"}
+    ask = {"slots": 1, "sms": 1, "rows": 1, "columns": 1, "k": 512, "dtype": "float32"}
     table = costs(long_512x8_2=20.0, long_512x16_16=160.0, part_512x16_4=40.0)
-    monkeypatch.setattr(ladder, "costs", lambda: table)
+    monkeypatch.setattr(ladder, "costs", lambda _k: table)
     for name, cost in (
         ("long-512x8/2", 20),
         ("long-512x8/1", 20),
@@ -161,7 +168,7 @@ def test_the_prediction_counts_waves_batches_and_bytes(monkeypatch):
         measured="",
         choices={"long-512x8/2": ladder.Cost(launch=100, wave=10, batch=1, megabyte=1000)},
     )
-    monkeypatch.setattr(ladder, "costs", lambda: table)
+    monkeypatch.setattr(ladder, "costs", lambda _k: table)
     (choice,) = (c for c in ladder.choices(1, "float16") if c.name == "long-512x8/2")
     for rows, columns, waves, batches in (
         (4, 8_192, 1, 1),
@@ -169,9 +176,25 @@ def test_the_prediction_counts_waves_batches_and_bytes(monkeypatch):
         (8, 8_193, 2, 2),
         (9, 20_000, 3, 3),
     ):
-        told = ladder.predict(choice, slots=4, sms=10, rows=rows, columns=columns, dtype="float16")
+        shape = {"rows": rows, "columns": columns, "k": 512, "dtype": "float16"}
+        told = ladder.predict(choice, slots=4, sms=10, **shape)
         read = 1000 * rows * columns * 2 / 10 / 1e6
         assert told == pytest.approx(100 + waves * (10 + batches - 1) + read)
+
+
+@pytest.mark.parametrize("dtype", contract.DTYPES)
+def test_a_kernel_starves_by_its_groups(dtype):
+    """A bound needs twice as many groups as it asks; groups are of four scores, of any type."""
+    (alone,) = (c for c in ladder.choices(4_096, dtype) if c.name == "long-512x8/1")
+    (two,) = (c for c in ladder.choices(4_096, dtype) if c.name == "long-512x8/2")
+    groups = 4_096 // 4
+    for k in (groups // 2 - 1, groups // 2, groups // 2 + 1):
+        hungry = ladder.starved(alone.variant, 1, 4_096, k)
+        assert hungry == (2 * k > groups)
+        # Of two CTAs each has half the scores and more than half of what is asked.
+        assert ladder.starved(two.variant, 2, 4_096, k)
+    for short in (v for v in kernels_of(dtype) if v.function == "short"):
+        assert not ladder.starved(short, 1, 4_096, 2_048)
 
 
 def test_auto_takes_the_cheapest(board, monkeypatch):
@@ -195,7 +218,7 @@ def test_room_on_the_device_is_part_of_the_price(board, monkeypatch):
     alike = ladder.Cost(launch=1, wave=1, batch=0, megabyte=0)
     names = (c.name for c in ladder.choices(1, "float32"))
     table = ladder.Costs(device="", measured="", choices=dict.fromkeys(names, alike))
-    monkeypatch.setattr(ladder, "costs", lambda: table)
+    monkeypatch.setattr(ladder, "costs", lambda _k: table)
     for choice in ladder.choices(50_000, "float32"):
         board.slots[choice.name] = 4 if choice.name == "long-512x8/2" else 1
     assert _make(rows=4).steps[0].choice.name == "long-512x8/2"
@@ -238,6 +261,17 @@ def test_a_kernel_that_does_not_load_falls_with_the_drivers_words(board, monkeyp
     assert [(f.rung, f.reason) for f in made.falls] == [
         ("many-ctas", "cuModuleGetFunction answered 500")
     ]
+
+
+def test_an_answer_that_is_an_error_is_the_reason_of_the_fall(board, monkeypatch):
+    """What the driver said to the question stands in the fall, with the kernel's name."""
+    _priced(monkeypatch, long_512x8_16=1.0, long_512x8_8=2.0)
+    for choice in ladder.choices(1, "float32", rung="cluster-16"):
+        board.refusals[choice.name] = "cuOccupancyMaxActiveClusters answered 912 NAME a sentence"
+    (fall,) = _make().falls
+    assert fall.reason == (
+        "long-512x8/16: cuOccupancyMaxActiveClusters answered 912 NAME a sentence"
+    )
 
 
 @pytest.mark.parametrize("rung", KERNEL_RUNGS)

@@ -195,3 +195,44 @@ def test_what_is_no_array_is_read_without_an_error():
         assert address == 0
         with pytest.raises(topk.ArgumentError, match=f"`{name}`"):
             array.view(traits)
+
+
+def _off(array, bytes_off):
+    """Return a copy of a NumPy array that begins so many bytes off a multiple of 16."""
+    memory = np.zeros(array.nbytes + 32, dtype=np.uint8)
+    begin = -memory.ctypes.data % 16 + bytes_off
+    made = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+@pytest.mark.parametrize("name", ["logits", "lengths", "out", "status"])
+@pytest.mark.parametrize("bytes_off", range(1, 16))
+def test_memory_that_holds_no_whole_elements_never_reaches_a_kernel(board, name, bytes_off):
+    """A kernel that reads there ends the process's context; the same arrays are right on a host."""
+    given = {
+        "logits": np.arange(24, dtype=np.float32).reshape(3, 8),
+        "lengths": np.full(3, 8, dtype=np.int32),
+        "out": np.zeros((3, 2), dtype=np.int32),
+        "status": np.zeros(3, dtype=np.int32),
+    }
+    topk.select(**given, k=2)
+    given[name] = _off(given[name], bytes_off)
+    if bytes_off % 4 == 0:
+        topk.select(**given, k=2)
+    else:
+        with pytest.raises(topk.ArgumentError, match="address") as caught:
+            topk.select(**given, k=2)
+        assert caught.value.hint
+    assert len(board.launched) == 1 + (bytes_off % 4 == 0)
+    del given["status"]
+    assert topk.select(**given, k=2, rung="torch").tolist() == [[7, 6]] * 3
+
+
+def test_strides_that_are_no_whole_number_of_scores_are_refused_on_a_device():
+    """Of CuPy's arrays, whose strides are bytes; a dimension of one element has none to use."""
+    float32 = np.dtype("float32")
+    with pytest.raises(topk.ArgumentError, match="strides of"):
+        array.view((float32, (3, 4), (17, 4), 0))
+    assert array.view((float32, (1, 4), (17, 4), 0)).strides == (4, 1)
+    assert array.view((float32, (3, 4), (32, 8), 0)).strides == (8, 2)

@@ -25,13 +25,15 @@ class Board:
     """What the device answers, by the name of a kernel (``long-512x8/16``), and what was asked.
 
     ``slots``: rows or CTAs at once, 0 refuses; ``codes``: what a launch answers; ``broken``: the
-    sentence of a kernel that does not load. ``launched`` holds name, pointers and words, ``asked``
+    sentence of a kernel that does not load; ``refusals``: of one whose occupancy is an error.
+    ``launched`` holds name, pointers and words, ``asked``
     the names of those that were asked how many rows fit, ``made`` of those that were prepared.
     """
 
     slots: dict[str, int] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
     launched: list[tuple[str, tuple[int, ...], dict[str, int]]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
@@ -53,6 +55,23 @@ def costs(**microseconds):
         for function, size, ctas in [name.split("_")]
     }
     return Costs(device="played", measured="never", choices=table)
+
+
+def _patched_readers(monkeypatch, board):
+    """Let every array be on device 0, and every current stream be the board's.
+
+    The package's own names ``select``, ``prepare`` and ``warm`` are functions, so the modules are
+    taken from the table.
+    """
+    look = array.view
+    monkeypatch.setattr(array, "view", lambda given: replace(look(given), device=0))
+    for name in ("select", "prepare", "warm"):
+        reading = sys.modules[f"thorprobe.topk.{name}"]
+        monkeypatch.setattr(reading, "stream_reader", lambda library: lambda device: board.stream)
+    module = sys.modules["thorprobe.topk.select"]
+    fresh = lru_cache(module.request.cache_info().maxsize)(module.request.__wrapped__)
+    monkeypatch.setattr(module, "request", fresh)
+    monkeypatch.setattr(module._plans, "by_key", {})
 
 
 def install(monkeypatch):
@@ -80,26 +99,28 @@ def install(monkeypatch):
 
         def slots(self):
             board.asked.append(self.name)
-            return board.slots.get(self.name, SLOTS)
+            self.refusal = board.refusals.get(self.name, "")
+            return 0 if self.refusal else board.slots.get(self.name, SLOTS)
 
-        def __call__(self, pointers):
-            board.launched.append((self.name, pointers, dict(self.words)))
+        def place(self, pointers):
+            self.pointers = pointers
+
+        def again(self):
+            board.launched.append((self.name, self.pointers, dict(self.words)))
             return board.codes.get(self.name, 0)
 
-    # The package's own name ``select`` is the function, so the module is taken from the table.
-    module = sys.modules["thorprobe.topk.select"]
-    look = array.view
-    monkeypatch.setattr(array, "view", lambda given: replace(look(given), device=0))
-    monkeypatch.setattr(module, "stream_reader", lambda library: lambda device: board.stream)
-    fresh = lru_cache(module.request.cache_info().maxsize)(module.request.__wrapped__)
-    monkeypatch.setattr(module, "request", fresh)
+        def __call__(self, pointers):
+            self.place(pointers)
+            return self.again()
+
+    _patched_readers(monkeypatch, board)
     monkeypatch.setattr(kernel, "Current", lambda device: nullcontext())
     monkeypatch.setattr(kernel, "enter", lambda device: None)
     monkeypatch.setattr(kernel, "partition", lambda stream: board.partition)
     monkeypatch.setattr(kernel, "capturing", lambda stream: board.capturing)
     monkeypatch.setattr("thorprobe.topk.plan._ANSWERS", {})
+    monkeypatch.setattr("thorprobe.topk.plan._SMS", {})
     monkeypatch.setattr(kernel, "sms", lambda device, stream: 100)
     monkeypatch.setattr("thorprobe.topk.plan.Launch", Launch)
     monkeypatch.setattr("thorprobe.run.context.describe", lambda code: ("NAME", "a sentence"))
-    monkeypatch.setattr(module, "_plans", module._Plans())
     return board

@@ -83,10 +83,15 @@ class Point:
 
 
 def points(series: Sequence[ChoiceTimes], grid: Grid) -> Iterator[Point]:
-    """Yield every time that was taken, is positive and is of a kernel that ``auto`` may choose."""
+    """Yield every time that was taken, is positive and is of a kernel that ``auto`` may choose.
+
+    A row of at most k scores is taken whole by every kernel: its time says nothing of longer ones.
+    """
     for one in series:
         variant = variant_of(one.choice)
         for columns in grid.columns:
+            if columns <= grid.k:
+                continue
             if variant is not None and starved(variant, one.ctas, columns, grid.k):
                 continue
             for rows, us in zip(grid.rows, one.us.get(str(columns), ()), strict=False):
@@ -211,7 +216,7 @@ def next_action(found: CalibrationSummary) -> str:
         return "run `pytest -m gpu`: it holds every rung against a reference"
     if found.error is None:
         return "`thorprobe doctor` says what is missing"
-    return "`--costs thorprobe/topk/costs.toml` writes the file that the ladder reads"
+    return "`--costs thorprobe/topk/costs/K.toml` writes the file that the ladder reads for that k"
 
 
 def _where(one: AutoQuality) -> str:

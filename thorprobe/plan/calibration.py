@@ -38,3 +38,13 @@ def check(given: tuple[str, ...]) -> None:
             f"{names} was given with `--calibrate`, which measures a grid of its own",
             "leave it out: a calibration covers the whole device, 24 SMs and 8 SMs",
         )
+
+
+def one_k(k: tuple[int, ...]) -> int:
+    """Return the k of a calibration. Raises UsageError for several: each has costs of its own."""
+    if len(k) != 1:
+        raise UsageError(
+            f"`--k {','.join(map(str, k))}` was given with `--calibrate`, which measures one k",
+            "calibrate each k by itself: the costs of each are a file",
+        )
+    return k[0]

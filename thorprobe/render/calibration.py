@@ -65,7 +65,7 @@ def _sections(answer: Answer) -> Iterator[Section]:
         )
     if found.notes:
         yield Section(heading="Notes", items=found.notes)
-    yield Section(heading="costs.toml", code=costs_toml(found), language="toml")
+    yield Section(heading=f"costs/{found.k}.toml", code=costs_toml(found), language="toml")
 
 
 def _errors(found: CalibrationSummary) -> Section:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of costs that the ladder reads, ``thorprobe/topk/costs.toml``, from a calibration."""
+"""The file of costs that the ladder reads, ``thorprobe/topk/costs/K.toml``, from a calibration."""
 
 from thorprobe.judge.calibration import FACTORS
 from thorprobe.words.calibration import CalibrationSummary

@@ -106,6 +106,13 @@ def view(traits: Traits) -> View:
     # CuPy's types of elements are NumPy's.
     library = NUMPY if device is None else CUPY
     elements = tuple(stride // dtype.itemsize for stride in strides)
+    if device is not None and any(
+        stride % dtype.itemsize for stride, size in zip(strides, shape, strict=True) if size > 1
+    ):
+        raise ArgumentError(
+            f"an array of type {dtype} with strides of {strides} B was given",
+            "a kernel steps by whole elements; copy the array first",
+        )
     return View(library, str(dtype), shape, elements, device)
 
 

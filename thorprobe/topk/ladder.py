@@ -2,8 +2,8 @@
 """Which rung for which shape: every kernel that could run, what the device says, what it costs.
 
 A cost is launch + waves x (first batch + further batches) + bytes per SM, with factors that
-``thorprobe bench --calibrate`` measured (costs.toml). Waves come from ``max_active_clusters`` of
-the very launch on the caller's stream, so a partition, a MIG slice or another GPU answers for
+``thorprobe bench --calibrate`` measured for a k (costs/). Waves come from ``max_active_clusters``
+of the very launch on the caller's stream, so a partition, a MIG slice or another GPU answers for
 itself; no compute capability is compared anywhere.
 """
 
@@ -33,7 +33,7 @@ class Choice(Record, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """How costs.toml names it."""
+        """How the files of costs name it."""
         return f"{self.variant.name}/{self.ctas}"
 
     def rows_at_once(self, active: int) -> int:
@@ -58,7 +58,7 @@ class Cost(Record, frozen=True, kw_only=True):
 
 
 class Costs(Record, frozen=True, kw_only=True):
-    """What was measured, on which device and when; ``choices`` by the name of each."""
+    """What was measured of one k, on which device and when; ``choices`` by the name of each."""
 
     device: str
     measured: str
@@ -66,16 +66,33 @@ class Costs(Record, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=1)
-def costs() -> Costs:
-    """Read the calibration that ships with thorprobe."""
+def _calibrated() -> tuple[int, ...]:
+    folder = resources.files("thorprobe") / "topk" / "costs"
+    names = (file.name for file in folder.iterdir())
+    return tuple(sorted(int(n.removesuffix(".toml")) for n in names if n.endswith(".toml")))
+
+
+def costs(k: int = 512) -> Costs:
+    """Return the calibration that ships with thorprobe of the next larger k, or of the largest."""
+    known = _calibrated()
+    return _costs(next((one for one in known if one >= k), known[-1]))
+
+
+@lru_cache(maxsize=8)
+def _costs(k: int) -> Costs:
     import msgspec
 
-    text = (resources.files("thorprobe") / "topk" / "costs.toml").read_text(encoding="utf-8")
+    folder = resources.files("thorprobe") / "topk" / "costs"
+    text = (folder / f"{k}.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), Costs)
 
 
 def choices(columns: int, dtype: str, *, rung: str = "auto") -> list[Choice]:
-    """Return every kernel that could run rows of ``columns`` scores, on one rung or on all."""
+    """Return every kernel that could run rows of ``columns`` scores, on one rung or on all.
+
+    A ``short`` kernel holds the whole row, wherever it starts; all others cut a row of any length
+    into what they hold.
+    """
     found = []
     for variant in variants(dtype):
         if variant.function == "short":
@@ -89,10 +106,12 @@ def choices(columns: int, dtype: str, *, rung: str = "auto") -> list[Choice]:
     return [choice for choice in found if rung in ("auto", choice.rung)]
 
 
-_LOAD = 4
-# Scores of fp32 in one load, the smallest group that has a maximum of its own.
 _MARGIN = 4.0
 # As in the kernel: standard deviations that a CTA's share of k may be off.
+
+
+_GROUP = 4
+# As in the kernel: scores of the smallest group that has a maximum of its own, of any type.
 
 
 def starved(variant: Variant, ctas: int, columns: int, k: int) -> bool:
@@ -109,7 +128,7 @@ def starved(variant: Variant, ctas: int, columns: int, k: int) -> bool:
     else:
         share = k * held / max(columns, 1)
         wanted = share + _MARGIN * share**0.5 + 4
-    return 2 * wanted > held / _LOAD
+    return 2 * wanted > held / _GROUP
 
 
 def below(rung: str) -> tuple[str, ...]:
@@ -137,12 +156,14 @@ def waves(rows: int, *, slots: int, ctas: int, sms: int) -> float:
     return many * (1 + CROWD * (each - 1))
 
 
-def predict(choice: Choice, *, slots: int, sms: int, rows: int, columns: int, dtype: str) -> float:
+def predict(
+    choice: Choice, *, slots: int, sms: int, rows: int, columns: int, k: int, dtype: str
+) -> float:
     """Return the microseconds that a launch takes by the model; ``slots`` rows run at once.
 
     A choice that was not calibrated costs what its neighbour of the same kernel does.
     """
-    known = costs().choices
+    known = costs(k).choices
     cost = known.get(choice.name) or _nearest(choice, known)
     many = waves(rows, slots=slots, ctas=choice.ctas, sms=sms)
     batches = -(-columns // (choice.ctas * choice.variant.capacity))

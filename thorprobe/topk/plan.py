@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from msgspec.structs import replace
+
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import Record
 from thorprobe.topk import kernel
@@ -70,13 +72,19 @@ class Plan:
     falls: tuple[Fall, ...] = ()
 
 
-def make(shape: Shape, device: int, stream: int, column_stride: int = 1) -> Plan:
+def make(
+    shape: Shape, device: int, stream: int, column_stride: int = 1, *, asking: bool = True
+) -> Plan:
     """Ask the device about every choice and order those that fit, the cheapest first.
 
     With a rung named, that rung comes first and the lower ones follow. The device's primary
-    context is current. ``column_stride`` is in elements.
+    context is current. ``column_stride`` is in elements. Without ``asking``, the answers are those
+    of before: the shape is ``known``.
     """
-    sms, part = kernel.sms(device, stream), kernel.partition(stream)
+    part = kernel.partition(stream)
+    if asking:
+        _SMS[device, part] = kernel.sms(device, stream)
+    sms = _SMS[device, part]
     candidates, known = _candidates(shape), len(_ANSWERS)
     offers = sorted(
         (
@@ -86,8 +94,9 @@ def make(shape: Shape, device: int, stream: int, column_stride: int = 1) -> Plan
         key=lambda offer: offer.microseconds,
     )
     if len(_ANSWERS) > known:
-        # While at it, those that starve here: a longer row wants them, and should not wait.
-        for choice in candidates:
+        # While at it, those that starve here, and those that hold shorter rows alone: other lengths
+        # want them, and should not wait, or be met in a capture.
+        for choice in _candidates(replace(shape, columns=1)):
             _asked_once(choice, shape, device, stream, part)
     order = offers
     if shape.rung != "auto":
@@ -150,6 +159,7 @@ def _offer(choice: Choice, shape: Shape, sms: int, active: int, refusal: str) ->
             sms=sms,
             rows=shape.rows,
             columns=shape.columns,
+            k=shape.wish.k,
             dtype=shape.dtype,
         ),
         refusal=refusal,
@@ -158,21 +168,39 @@ def _offer(choice: Choice, shape: Shape, sms: int, active: int, refusal: str) ->
 
 _SPARE_THREADS = 512
 _ANSWERS: dict[tuple[Any, ...], tuple[int, str]] = {}
+_SMS: dict[tuple[int, int], int] = {}
 
 
 def _asked_once(
     choice: Choice, shape: Shape, device: int, stream: int, part: int
 ) -> tuple[int, str]:
     """Return ``max_active_clusters`` and what refuses, asked once a kernel, k and partition."""
-    key = (device, part, choice, shape.dtype, shape.strided, shape.wish.k)
+    key = _question(choice, shape, device, part)
     if key not in _ANSWERS:
         try:
-            slots = _launches(choice, shape, device, stream)[0].slots()
+            asked = _launches(choice, shape, device, stream)[0]
+            slots = asked.slots()
             refusal = "" if slots else f"max_active_clusters is 0 for {choice.name}"
+            if asked.refusal:
+                refusal = f"{choice.name}: {asked.refusal}"
         except ThorprobeError as error:
             slots, refusal = 0, error.sentence
         _ANSWERS[key] = slots, refusal
     return _ANSWERS[key]
+
+
+def _question(choice: Choice, shape: Shape, device: int, part: int) -> tuple[Any, ...]:
+    """Return what an answer depends on: neither the number of rows nor their length."""
+    return (device, part, choice, shape.dtype, shape.strided, shape.wish.k)
+
+
+def known(shape: Shape, device: int, part: int) -> bool:
+    """Say whether the device has answered for every kernel that a shape may take.
+
+    A plan is then made without asking it, as a capture needs.
+    """
+    asked = (_question(choice, shape, device, part) for choice in _candidates(shape))
+    return (device, part) in _SMS and all(question in _ANSWERS for question in asked)
 
 
 def _falls(order: list[Offer]) -> tuple[Fall, ...]:

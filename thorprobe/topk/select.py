@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import threading
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from thorprobe.errors import CouldNotProbeError
@@ -13,13 +11,14 @@ from thorprobe.topk import array, fallback
 from thorprobe.topk.array import TORCH, WORKSPACE_ALIGNMENT, reader, stream_reader
 from thorprobe.topk.contract import ArgumentError, whole
 from thorprobe.topk.log import Call, Fall, active
-from thorprobe.topk.request import Request, check_workspace, request, shape_class
+from thorprobe.topk.plans import add, kernels, plan_for
+from thorprobe.topk.plans import plans as _plans
+from thorprobe.topk.request import Request, check_workspace, request
 
 if TYPE_CHECKING:
-    from thorprobe.topk.plan import Plan, Step
+    from thorprobe.topk.plan import Step
 
-_PLANS = 4_096
-# Shapes remembered a thread; a serving process meets a few hundred.
+_INT32_BYTES = 4
 
 
 class Explanation(Record, frozen=True, kw_only=True):
@@ -83,14 +82,14 @@ def select(
         indices = array.read(out)[1]
     if call.rows == 0:
         return out
-    paths = 0 if status is None else _status(status, call)
+    paths = 0 if status is None else status_of(status, call)
     falls: tuple[Fall, ...] = ()
     taken, device = TORCH, call.device
     if device is not None:
         try:
             taken, falls = _run(call, device, (scores, counts, indices, paths), logits, workspace)
         except (CouldNotProbeError, ImportError) as error:
-            falls = (_missing(error),)
+            falls = (missing(error),)
     if taken == TORCH:
         fallback.select(logits, lengths, call.asked, out)
     for log in active():
@@ -118,7 +117,7 @@ def explain(
     ordered: bool = False,
 ) -> Explanation:
     """Say which rung ``select`` would take for these arguments, and why; nothing is selected."""
-    seen, many = array.read(logits)[0], array.read(lengths)[0]
+    (seen, address), many = array.read(logits), array.read(lengths)[0]
     call = request.__wrapped__(seen, many, None, k, rung, ties, nan, bool(ordered))
     if call.device is None:
         why = "it was asked for" if rung == TORCH else "there is nothing to select"
@@ -126,26 +125,28 @@ def explain(
             why = "the arrays are on the host"
         return Explanation(rung=TORCH, why=why)
     try:
-        kernel = _kernels()
-        with kernel.Current(call.device):
-            plan = _plan(call, stream_reader(call.logits.library)(call.device), kernel)
+        if address % call.score_bytes:
+            call.misplaced(address)
+        with kernels().Current(call.device):
+            stream = stream_reader(call.logits.library)(call.device)
+            made = plan_for(call.shape_class, call.asked, stream)
     except (CouldNotProbeError, ImportError) as error:
-        missing = _missing(error)
-        return Explanation(rung=TORCH, why=missing.reason, falls=(missing,))
+        fall = missing(error)
+        return Explanation(rung=TORCH, why=fall.reason, falls=(fall,))
     offers = tuple(
         f"{offer.choice.rung} ({offer.choice.name}): "
         + (f"{offer.slots} rows at once, {offer.microseconds:.1f} us" if offer.slots else "refused")
-        for offer in plan.offers
+        for offer in made.offers
     )
-    falls: tuple[Fall, ...] = plan.falls
-    for step in plan.steps:
+    falls: tuple[Fall, ...] = made.falls
+    for step in made.steps:
         if not step.refused:
             first = step.choice
             why = "the cheapest by the costs" if rung == "auto" else "it was asked for, or is next"
             return Explanation(
                 rung=first.rung, why=f"{why}: {first.name}", offers=offers, falls=falls
             )
-        falls += (_refusal(step),)
+        falls += (refusal(step),)
     return Explanation(rung=TORCH, why="every rung refused", offers=offers, falls=falls)
 
 
@@ -156,63 +157,9 @@ def workspace_bytes(rows: int, k: int) -> int:
     return parts_bytes(rows, k)
 
 
-class _Plans(threading.local):
-    """Plans of this thread: their parameters are written in place."""
-
-    def __init__(self) -> None:
-        self.by_key: dict[tuple[Any, ...], Plan] = {}
-
-
-_plans = _Plans()
-
-
-@lru_cache(maxsize=1)
-def _kernels() -> Any:
-    """Import the kernels at the first call that needs them: the host's rung needs no CUDA."""
-    from thorprobe.topk import kernel
-
-    return kernel
-
-
-def _missing(error: Exception) -> Fall:
+def missing(error: Exception) -> Fall:
     """Return the fall of all kernels where they cannot be had."""
     return Fall(rung="kernels", code=0, reason=getattr(error, "sentence", str(error)))
-
-
-def _plan(call: Request, stream: int, kernel: Any) -> Plan:
-    """Return the plan of a class of shapes in the stream's partition, made at its first call.
-
-    Rows of about the same length share one, because a model's rows grow with every token. Raises
-    ArgumentError where there is none and the stream is being captured.
-    """
-    key = (call.shape_class, kernel.partition(stream))
-    found = _plans.by_key.get(key)
-    if found is None:
-        if kernel.capturing(stream):
-            raise ArgumentError(
-                f"rows of {call.columns:,} scores were selected for the first time inside a "
-                "capture, where the device cannot be asked",
-                "call `select` once with this shape before the capture",
-            )
-        found = _made(call, stream)
-        if len(_plans.by_key) >= _PLANS:
-            _plans.by_key.clear()
-        _plans.by_key[key] = found
-    return found
-
-
-def _made(call: Request, stream: int) -> Plan:
-    from thorprobe.topk.plan import Shape, make
-
-    shape = Shape(
-        rows=call.rows,
-        columns=shape_class(call.columns),
-        dtype=call.logits.dtype,
-        strided=call.column_stride != 1,
-        wish=call.asked,
-        rung=call.rung,
-    )
-    return make(shape, call.device or 0, stream, call.column_stride)
 
 
 Addresses = tuple[int, int, int, int]
@@ -226,18 +173,23 @@ def _run(
 
     Raises CouldNotProbeError or ImportError where there are no kernels.
     """
-    kernel = _kernels()
+    kernel = kernels()
     scores, lengths, out, status = addresses
+    if (lengths | out | status) % _INT32_BYTES:
+        check_places(lengths, out, status)
+    if scores % call.score_bytes:
+        call.misplaced(scores)
     before = kernel.enter(device)
     try:
         stream = stream_reader(call.logits.library)(device)
-        plan = _plan(call, stream, kernel)
+        key = (call.shape_class, kernel.partition(stream))
+        plan = _plans.by_key.get(key) or add(key, call.asked, stream)
         falls = plan.falls
         for step in plan.steps:
             if not step.refused:
                 # Held until the launches are made: without a pool, memory that is dropped is freed.
                 size = step.parts_bytes
-                held = _parts(size, call, logits, workspace) if size else (None, 0)
+                held = parts(size, call, logits, workspace) if size else (None, 0)
                 rows, outs = call.row_stride, call.out_stride
                 wide = scores, lengths, out, status, held[1], rows, outs
                 for launch in step.launches:
@@ -247,21 +199,32 @@ def _run(
                         break
                 else:
                     return step.choice.rung, falls
-            falls += (_refusal(step),)
+            falls += (refusal(step),)
         return TORCH, falls
     finally:
         if before is not None:
             kernel.leave(before)
 
 
-def _refusal(step: Step) -> Fall:
+def check_places(*addresses: int) -> None:
+    """Raise ArgumentError where an array of int32 begins inside of one."""
+    for address in addresses:
+        if address % _INT32_BYTES:
+            raise ArgumentError(
+                f"an array of int32 at the address {address:#x} was given",
+                f"an int32 begins at a multiple of {_INT32_BYTES} B; copy the array first",
+            )
+
+
+def refusal(step: Step) -> Fall:
+    """Return the fall of a step whose launch was refused."""
     from thorprobe.run.context import describe
 
     told = " ".join(("the launch answered", str(step.refused), *describe(step.refused)))
     return Fall(rung=step.choice.rung, code=step.refused, reason=told)
 
 
-def _parts(size: int, call: Request, logits: Any, workspace: Any) -> tuple[Any, int]:
+def parts(size: int, call: Request, logits: Any, workspace: Any) -> tuple[Any, int]:
     """Return the memory that ``part`` and ``merge`` share, and its address.
 
     What is made here is freed in stream order by the library's own allocator, or by a free that
@@ -275,7 +238,8 @@ def _parts(size: int, call: Request, logits: Any, workspace: Any) -> tuple[Any, 
     return workspace, address
 
 
-def _status(status: Any, call: Request) -> int:
+def status_of(status: Any, call: Request) -> int:
+    """Return the address of a status. Raises ArgumentError where it cannot be one."""
     held, address = array.read(status)
     array.check_status(array.view(held), call.logits)
     return address

@@ -23,7 +23,7 @@ class Variant(Record, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """How costs.toml names it."""
+        """How the files of costs name it."""
         return f"{self.function}-{self.threads}x{self.scores}"
 
 

@@ -9,7 +9,7 @@ from thorprobe.record import Origin, Record, Status
 class ChoiceTimes(Record, frozen=True, kw_only=True):
     """One kernel with its CTAs a row, in one partition: microseconds over rows and columns.
 
-    ``choice`` is its name in costs.toml, ``capacity`` the scores that one of its ``ctas`` CTAs
+    ``choice`` is its name in a file of costs, ``capacity`` the scores that one of its ``ctas`` CTAs
     holds at once, ``slots`` the rows that the ``sms`` SMs run at once (0: refused, nothing timed).
     ``us`` maps a number of columns, as text, to a time for each of the calibration's rows; null
     where none was taken. ``spread`` is the median over the shapes of the largest less the least
@@ -32,7 +32,7 @@ class ChoiceTimes(Record, frozen=True, kw_only=True):
 
 
 class FittedCost(Record, frozen=True, kw_only=True):
-    """Factors of one choice in microseconds, as costs.toml holds them.
+    """Factors of one choice in microseconds, as a file of costs holds them.
 
     For a launch, a wave's first batch, each further batch of a wave, and a MB (10^6 B) that each SM
     reads. ``points`` times were fitted, with this median relative error.
@@ -72,7 +72,7 @@ class CalibrationSummary(Record, frozen=True, kw_only=True):
     """What a calibration came to; ``rows`` are those of every series, in order.
 
     ``error`` is over all times, ``near`` over those up to 1.5 times the best of their shape, which
-    decide. ``measured`` is the line of costs.toml that says when and with which driver.
+    decide. ``measured`` is the line of that file that says when and with which driver.
     """
 
     finding: str
