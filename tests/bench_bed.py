@@ -65,6 +65,12 @@ class PlayedLadder:
                 Call(rung=taken, num_rows=rows, columns=columns, k=k, device="cpu", falls=falls)
             )
 
+    def prepare(self, scores, lengths, k, *, out, workspace, ties):
+        """Return a call of ``select`` that needs no arguments."""
+        return lambda: self.select(
+            scores, lengths, k, out=out, workspace=workspace, rung="auto", ties=ties
+        )
+
     def time(self, launch, launches, replays):
         """Run once and make up a time; what is no rung is a peer that takes twice as long."""
         assert replays > 0
@@ -125,6 +131,7 @@ def opener(ladder, peers=None):
             place=cpu_place(),
             watch=ladder,
             select=ladder.select,
+            prepare=ladder.prepare,
             contenders=(
                 *(
                     Ladder(rung, ties, ladder.select, lambda _shape, rung, _ties: f"kernel/{rung}")

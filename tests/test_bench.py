@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``bench``: who is timed on what, what is checked, and what the times come to."""
 
+import hashlib
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,13 +24,14 @@ from thorprobe.plan.bench import (
     shapes,
 )
 from thorprobe.record import Status
+from thorprobe.run import bed
 from thorprobe.run.bench_check import expected
 from thorprobe.run.bench_inputs import scores
 from thorprobe.run.contender import flashinfer
 from thorprobe.topk import RUNGS
 
 BED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "bench_bed.py")))
-SMALL = BenchOptions(rows=(1, 4), columns=(1024, 4096), k=16, host_calls=16)
+SMALL = BenchOptions(rows=(1, 4), columns=(1024, 4096), k=(16,), host_calls=16)
 
 
 def timed(options=SMALL, peers=None, **ladder):
@@ -57,9 +59,9 @@ def test_the_usual_bench_has_the_36_shapes_of_the_recorded_peers():
         ({"rows": ()}, "no number"),
         ({"columns": (2**31,)}, "columns of"),
         ({"rows": (2**16,), "columns": (2**20,)}, "at most 1,073,741,824 scores"),
-        ({"k": 0}, "--k 0"),
-        ({"k": 2049}, "--k 2049"),
-        ({"dtype": "fp32"}, "--dtype fp32"),
+        ({"k": (0,)}, "--k 0"),
+        ({"k": (512, 2049)}, "--k 2049"),
+        ({"dtypes": ("fp32",)}, "--dtype fp32"),
         ({"distributions": ("cauchy",)}, "--distribution cauchy"),
         ({"rungs": ("cluster-3",)}, "--rung cluster-3"),
         ({"peers": ("cub",)}, "--peer cub"),
@@ -164,7 +166,13 @@ def test_every_contender_is_timed_on_every_shape():
     assert point.host.rung == "cluster-8"
     assert point.host.calls == 16
     assert point.host.auto_us > 0
+    assert point.host.prepared_us > 0
+    assert answer.summary.host_prepared_us > 0
+    costs = [p.times[-1].host_us for p in answer.results]
+    assert min(costs) <= answer.summary.host_peers_us["torch.topk"] + 0.01 <= max(costs) + 0.02
     assert answer.options["peers"] == ["torch"]
+    assert (answer.options["k"], answer.options["dtype"]) == (16, "float32")
+    assert "dtypes" not in answer.options
 
 
 def test_a_refused_rung_is_waived_with_the_devices_reason():
@@ -187,7 +195,7 @@ def test_a_wrong_result_is_never_timed():
         assert point.host is None
     assert answer.summary.wrong == 4
     assert answer.summary.finding.startswith("WRONG results of the ladder on 4 shapes")
-    assert "pytest -m gpu" in answer.summary.next_action
+    assert "--verify" in answer.summary.next_action
 
 
 def test_what_was_timed_is_checked_too():
@@ -268,7 +276,7 @@ def test_without_a_peer_nothing_is_compared_with_one():
     """The finding says so and the next step names a peer."""
     found = timed(peers=()).summary
     assert found.compared("the best peer") is None
-    assert found.finding.startswith("no peer was timed on the 4 shapes")
+    assert found.finding.startswith("No peer was timed on the 4 shapes")
     assert "--peer torch" in found.next_action
 
 
@@ -284,5 +292,22 @@ def test_a_missing_flashinfer_is_said_and_not_guessed(monkeypatch):
     fake.top_k = lambda made, k: (made.topk(k).values, made.topk(k).indices)
     library, note = flashinfer()
     assert note == "FlashInfer is 0.1"
+    assert library.built is None
     answer = timed(peers=(library,))
     assert all(point.time("flashinfer") == 12.0 for point in answer.results)
+
+
+def test_kernels_of_flashinfer_that_were_built_ahead_are_named(monkeypatch, tmp_path):
+    """Where its library of top-k kernels lies in the package, its hash is an input of the bench."""
+    built = tmp_path / "data" / "aot" / "topk" / "topk.so"
+    built.parent.mkdir(parents=True)
+    built.write_bytes(b"kernels")
+    fake = SimpleNamespace(__version__="0.7", __path__=[str(tmp_path)], top_k=lambda *_: None)
+    monkeypatch.setitem(__import__("sys").modules, "flashinfer", fake)
+    library, note = flashinfer()
+    assert library.built == built
+    assert note == "FlashInfer is 0.7, its kernels built ahead of time"
+    options = msgspec.structs.replace(SMALL, peers=("flashinfer",))
+    found = bed._Peers(options, BED.cpu_place(), 0, lambda _done, _total: None)
+    assert found.notes == [note]
+    assert found.inputs == {"FlashInfer's topk.so": hashlib.sha256(b"kernels").hexdigest()}

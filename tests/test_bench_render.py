@@ -12,6 +12,7 @@ import pytest
 
 from thorprobe import evidence
 from thorprobe.bench_inquiry import inquire
+from thorprobe.judge.bench import summarize
 from thorprobe.plan.bench import BenchOptions
 from thorprobe.record import Origin, Status
 from thorprobe.render.bench import sheet
@@ -23,7 +24,7 @@ BED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "bench_bed.py
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 REPORTS = Path(__file__).parents[1] / "reports"
 OPTIONS = BenchOptions(
-    rows=(1, 8), columns=(1024, 4096, 65536), k=16, ties="both", launches=20, host_calls=8
+    rows=(1, 8), columns=(1024, 4095, 65536), k=(16,), ties="both", launches=20, host_calls=8
 )
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -42,17 +43,15 @@ def answer():
         msgspec.structs.replace(
             point,
             duration_us=0.0,
-            host=msgspec.structs.replace(point.host, auto_us=5.5, named_us=5.25),
+            host=msgspec.structs.replace(point.host, auto_us=8.5, named_us=8.25, prepared_us=7.75),
+            times=tuple(
+                msgspec.structs.replace(one, host_us=7.25) if one.host_us else one
+                for one in point.times
+            ),
         )
         for point in made.results
     )
-    summary = msgspec.structs.replace(
-        made.summary,
-        finding="the finding",
-        host_us=5.5,
-        host_most_us=6.0,
-        host_over_named_us=0.25,
-    )
+    summary = summarize(points, made.summary.copy_rates, made.summary.notes)
     return msgspec.structs.replace(
         made,
         started="2026-11-30T00:00:00Z",

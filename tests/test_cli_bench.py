@@ -42,6 +42,14 @@ def bed(monkeypatch):
         (["--columns", "4096,"], "`--columns 4096,`"),
         (["--rows", "0"], "rows of 0"),
         (["--k", "4096"], "`--k 4096`"),
+        (["--k", "512,x"], "`--k 512,x`"),
+        (["--k", "512,4096"], "`--k 4096`"),
+        (["--dtype", "float16,int8"], "`--dtype int8`"),
+        (["--dtype", "float16,"], "`--dtype `"),
+        (["--peer", "vllm:"], "`--peer vllm:`"),
+        (["--peer", "vllm:none.whl"], "no such file"),
+        (["--peer", "vllm", "--peer", "vllm:test_bench.py"], "loads one vLLM"),
+        (["--k", "512,1024", "--peer", "shipped:test_bench.py"], "2 values of k"),
         (["--dtype", "int8"], "`--dtype int8`"),
         (["--distribution", "cauchy"], "`--distribution cauchy`"),
         (["--rung", "cluster-3"], "`--rung cluster-3`"),
@@ -109,6 +117,23 @@ def test_a_bench_is_written_and_shown_again(main, tmp_path, monkeypatch):
     assert main("report", "a.json").out == again.out
     assert "![Times against columns](a.svg)" in again.out
     assert "Every rung" in main("bench", "--replay", "a.json").out
+
+
+@pytest.mark.usefixtures("bed")
+def test_several_k_and_types_are_one_answer(main):
+    """Lists of k and types are timed in one run; an option alone stays what it was in the JSON."""
+    lists = ("--k", "16,8", "--dtype", "float16,float32", "--columns", "63", "--rows", "1")
+    made = json.loads(main("bench", *lists, "--host-calls", "8", "--json").out)
+    assert [point["id"] for point in made["results"]] == [
+        f"normal/{dtype}/k{k}/r1n{columns}"
+        for columns in (63, 64)
+        for dtype in ("float16", "float32")
+        for k in (8, 16)
+    ]
+    assert (made["options"]["k"], made["options"]["dtype"]) == ([8, 16], ["float16", "float32"])
+    assert len(made["summary"]["groups"]) == 8
+    alone = json.loads(main("bench", *SHORT, "--json").out)["options"]
+    assert (alone["k"], alone["dtype"]) == (8, "float32")
 
 
 @pytest.mark.usefixtures("bed")

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.gpu
 BINARIES = runpy.run_path(str(Path(__file__).parent / "binaries.py"))
 REAL = Path(__file__).parents[1] / ".carry" / "cooperative_topk_sm90a.cubin"
 """The sm_90a image of the vLLM 0.33.0 wheel, where someone put it; it is not ours to ship."""
+LIBRARY = Path(__file__).parents[1] / ".vllm" / "_C_stable_libtorch.abi3.so"
+"""The library of the vLLM 0.33.0 wheel, where someone put it; it is not ours to ship either."""
 SMALL = BenchOptions(
     rows=(1, 5), columns=(4096, 65536), launches=5, replays=3, ties="both", host_calls=400
 )
@@ -45,10 +47,43 @@ def test_every_contender_that_fits_is_right_and_timed(partition):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_other_types_of_scores_are_timed(dtype):
     """Every rung takes 16-bit scores."""
-    options = msgspec.structs.replace(SMALL, dtype=dtype, rows=(5,), columns=(65536,))
+    options = msgspec.structs.replace(SMALL, dtypes=(dtype,), rows=(5,), columns=(65536,))
     answer = inquire(options, "0")
     assert answer.summary.missing == ()
     assert answer.summary.wrong == 0
+
+
+def test_unaligned_rows_are_right_and_held_against_their_neighbour():
+    """Every rung takes rows that start off 16 B, of several k and types, and auto has a ratio."""
+    options = msgspec.structs.replace(
+        SMALL, columns=(4095, 65537), k=(512, 2048), dtypes=("float32", "float16"), peers=()
+    )
+    answer = inquire(options, "0")
+    assert answer.summary.wrong == 0, answer.summary.missing
+    odd = [group for group in answer.summary.groups if not group.aligned]
+    assert len(odd) == 4
+    assert all(0.3 < group.over_neighbour < 3 for group in odd)
+    assert all(point.host.prepared_us > 0 for point in answer.results)
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason="vLLM's own library is not there")
+def test_vllms_own_operators_are_right_and_timed():
+    """Both operators, as the gate of their version takes them, in a graph and as a call."""
+    options = msgspec.structs.replace(
+        SMALL,
+        rows=(1, 65),
+        columns=(4095, 65536),
+        k=(512, 2048),
+        peers=(f"vllm:{LIBRARY}",),
+        rungs=("auto",),
+        ties="lowest",
+    )
+    answer = inquire(options, "0")
+    assert answer.summary.missing == ()
+    taken = {(p.columns, p.rows): p.times[-1].choice for p in answer.results}
+    assert taken[65536, 1] == "cooperative_topk"
+    assert {taken[65536, 65], taken[4095, 1]} == {"persistent_topk"}
+    assert 0 < answer.summary.host_peers_us["vllm"] < 1_000
 
 
 def test_every_distribution_is_right_on_every_rung():

@@ -12,7 +12,7 @@ from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now
 from thorprobe.judge.bench import summarize
 from thorprobe.plan import bench as plans
-from thorprobe.plan.bench import SHIPPED_PREFIX, BenchOptions
+from thorprobe.plan.bench import FILE_PREFIXES, BenchOptions
 from thorprobe.record import Origin
 from thorprobe.run.bench import Bed, Progress, measure
 from thorprobe.words.bench import BenchPoint, BenchSummary
@@ -57,16 +57,26 @@ def inquire(
         inputs=bed.inputs,
         options=public(options) | {"svg": svg},
         results=points,
-        summary=summarize(points, bed.rates, bed.notes),
+        summary=summarize(points, bed.rates, bed.notes, options.partition),
         wall_s=round(perf_counter() - began, 2),
     )
 
 
 def public(options: BenchOptions) -> dict[str, Any]:
-    """Return the options as JSON, with shipped files named without their folders."""
+    """Return the options as JSON: ``k`` and ``dtype`` alone or as lists, files without folders."""
     told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(options))
-    told["peers"] = [
-        SHIPPED_PREFIX + peer.rpartition("/")[2] if peer.startswith(SHIPPED_PREFIX) else peer
-        for peer in options.peers
-    ]
+    told["k"] = _alone(told["k"])
+    told["dtype"] = _alone(told.pop("dtypes"))
+    told["peers"] = [_named(peer) for peer in options.peers]
     return told
+
+
+def _alone(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+def _named(peer: str) -> str:
+    for prefix in FILE_PREFIXES:
+        if peer.startswith(prefix):
+            return prefix + peer.rpartition("/")[2]
+    return peer

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thorprobe.bench import verify_command as v
 from thorprobe.cli import options as o
 from thorprobe.errors import ExitCode, UsageError
 
@@ -27,16 +28,30 @@ def bench(
     columns: Annotated[
         str,
         typer.Option(
-            "--columns", metavar="LIST", help="Default: 4096 to 262144", rich_help_panel=_SHAPES
+            "--columns",
+            metavar="LIST",
+            help="Default: 4096 to 262144; unaligned ones bring their aligned neighbour",
+            rich_help_panel=_SHAPES,
         ),
     ] = "",
     k: Annotated[
-        int, typer.Option("--k", help="Scores selected a row", rich_help_panel=_SHAPES)
-    ] = 512,
+        str,
+        typer.Option(
+            "--k",
+            metavar="LIST",
+            help="Scores selected a row. Default: 512",
+            rich_help_panel=_SHAPES,
+        ),
+    ] = "",
     dtype: Annotated[
         str,
-        typer.Option("--dtype", help="float32, float16 or bfloat16", rich_help_panel=_SHAPES),
-    ] = "float32",
+        typer.Option(
+            "--dtype",
+            metavar="LIST",
+            help="float32, float16, bfloat16. Default: float32",
+            rich_help_panel=_SHAPES,
+        ),
+    ] = "",
     distribution: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,7 +71,7 @@ def bench(
         list[str] | None,
         typer.Option(
             "--peer",
-            help="torch, flashinfer, shipped:FILE or none; repeat. Default: torch",
+            help="torch, flashinfer, vllm, vllm:FILE, shipped:FILE or none; repeat. Default: torch",
             rich_help_panel=_WHO,
         ),
     ] = None,
@@ -87,9 +102,13 @@ def bench(
     costs: Annotated[
         Path | None,
         typer.Option(
-            "--costs", metavar="FILE", help="Write costs.toml there", rich_help_panel=_COSTS
+            "--costs", metavar="FILE", help="Write its costs there", rich_help_panel=_COSTS
         ),
     ] = None,
+    verify: v.VerifyOption = None,
+    verify_case: v.VerifyCaseOption = "",
+    seed: v.SeedOption = None,
+    processes: v.ProcessesOption = None,
     device: Annotated[
         str | None, typer.Option("--device", metavar="N", help="CUDA device, numbered from 0")
     ] = None,
@@ -107,7 +126,7 @@ def bench(
     no_progress: o.NoProgressOption = False,
     fail_on: o.FailOnOption = None,
 ) -> None:
-    """Time the rungs of the top-k ladder against torch.topk and shipped kernels.
+    """Time the rungs of the top-k ladder against torch.topk, FlashInfer and vLLM's own op.
 
     Every contender gets the same scores in one run, and its result is checked before it is timed,
     by CUDA graphs and device events. A GPU is needed: nothing is timed on a CPU.
@@ -121,8 +140,8 @@ def bench(
     asked = {
         "--rows": rows,
         "--columns": columns,
-        "--k": k != usual.k,
-        "--dtype": dtype != usual.dtype,
+        "--k": k,
+        "--dtype": dtype,
         "--distribution": distribution,
         "--rung": rung,
         "--peer": peer,
@@ -135,9 +154,20 @@ def bench(
     given = tuple(name for name, value in asked.items() if value)
     if replay is not None:
         _only_shown((*given, "--device") if device is not None else given)
-    if calibrate:
-        given = (*given, "--svg") if svg else given
-        answer = _calibrated(given, device, replay, shown=not no_progress)
+    others = {"--calibrate": calibrate, "--replay": replay, "--svg": svg}
+    timed = (*given, *(name for name, value in others.items() if value))
+    if v.asked(verify, verify_case, seed, processes, timed):
+        answer = v.answer(verify, verify_case, seed, processes, device, shown=not no_progress)
+    elif calibrate:
+        others_given = tuple(name for name in given if name != "--k" or replay is not None)
+        numbers = parse_numbers("--k", k) if k and replay is None else usual.k
+        answer = _calibrated(
+            (*others_given, "--svg") if svg else others_given,
+            numbers,
+            device,
+            replay,
+            shown=not no_progress,
+        )
     elif replay is not None:
         answer = _recorded(replay, "bench")
     else:
@@ -145,8 +175,8 @@ def bench(
             BenchOptions(
                 rows=parse_numbers("--rows", rows) if rows else ROWS,
                 columns=parse_numbers("--columns", columns) if columns else COLUMNS,
-                k=k,
-                dtype=dtype,
+                k=parse_numbers("--k", k) if k else usual.k,
+                dtypes=_list(dtype) or usual.dtypes,
                 distributions=_distributions(distribution or ["normal"]),
                 rungs=tuple(dict.fromkeys(rung or ())),
                 peers=_peers(peer),
@@ -166,6 +196,10 @@ def bench(
         raise typer.Exit(int(ExitCode.EXPECTATION_FAILED))
 
 
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text.replace(" ", "").split(","))) if text else ()
+
+
 def _distributions(names: list[str]) -> tuple[str, ...]:
     from thorprobe.plan.bench import DISTRIBUTIONS
 
@@ -173,11 +207,11 @@ def _distributions(names: list[str]) -> tuple[str, ...]:
 
 
 def _peers(names: list[str] | None) -> tuple[str, ...]:
-    """Return the peers; a shipped file is looked for before any device is touched.
+    """Return the peers; a file is looked for before any device is touched.
 
     Raises UsageError for a file that is not there, and for `none` beside another.
     """
-    from thorprobe.plan.bench import SHIPPED_PREFIX, TORCH_PEER
+    from thorprobe.plan.bench import FILE_PREFIXES, TORCH_PEER, VLLM_PREFIX
     from thorprobe.run.shipped import parse
 
     if names is None:
@@ -185,11 +219,19 @@ def _peers(names: list[str] | None) -> tuple[str, ...]:
     if "none" in names and len(set(names)) > 1:
         raise UsageError("`--peer none` was given beside another peer", "leave out one of them")
     for name in names:
-        nameless = name == SHIPPED_PREFIX
-        if nameless or (name.startswith(SHIPPED_PREFIX) and not parse(name)[0].exists()):
+        if not name.startswith(FILE_PREFIXES):
+            continue
+        of_vllm = name.startswith(VLLM_PREFIX)
+        if (
+            name in FILE_PREFIXES
+            or not (
+                Path(name.removeprefix(VLLM_PREFIX)).expanduser() if of_vllm else parse(name)[0]
+            ).exists()
+        ):
+            what = "wheel or its library" if of_vllm else "wheel, a library, a cubin or a fatbin"
             raise UsageError(
                 f"`--peer {name}` was asked for, but there is no such file",
-                "write `--peer shipped:FILE`: a wheel, a library, a cubin or a fatbin",
+                f"write `--peer {name.partition(':')[0]}:FILE`: a {what}",
             )
     return tuple(name for name in dict.fromkeys(names) if name != "none")
 
@@ -218,17 +260,23 @@ def _only_shown(given: tuple[str, ...]) -> None:
 
 
 def _calibrated(
-    given: tuple[str, ...], device: str | None, replay: Path | None, *, shown: bool
+    given: tuple[str, ...],
+    k: tuple[int, ...],
+    device: str | None,
+    replay: Path | None,
+    *,
+    shown: bool,
 ) -> Any:
     from thorprobe.calibration_inquiry import COMMAND, again, inquire
     from thorprobe.cli.session import progress, public
-    from thorprobe.plan.calibration import CalibrationOptions, check
+    from thorprobe.plan.calibration import CalibrationOptions, check, one_k
 
     check(given)
     if replay is not None:
         return again(_recorded(replay, COMMAND))
     with progress("calibrate", shown=shown) as advance:
-        return inquire(CalibrationOptions(), device, argv=public(sys.argv[1:]), progress=advance)
+        options = CalibrationOptions(k=one_k(k))
+        return inquire(options, device, argv=public(sys.argv[1:]), progress=advance)
 
 
 def _recorded(path: Path, command: str) -> Any:

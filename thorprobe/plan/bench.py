@@ -26,8 +26,17 @@ DISTRIBUTIONS = {
 }
 """Distributions of scores, each in a sentence."""
 
+EXACT_PATH = ("ascending", "descending", "all-equal", "ten-values", "fp16-ties", "nan-inf")
+"""Distributions whose rows the usual path does not settle: sorted, ties in masses, NaN."""
+
 TIES = ("lowest", "any", "both")
-TORCH_PEER, FLASHINFER_PEER, SHIPPED_PREFIX = "torch", "flashinfer", "shipped:"
+TORCH_PEER, FLASHINFER_PEER, VLLM_PEER = "torch", "flashinfer", "vllm"
+SHIPPED_PREFIX, VLLM_PREFIX = "shipped:", f"{VLLM_PEER}:"
+FILE_PREFIXES = (SHIPPED_PREFIX, VLLM_PREFIX)
+"""Peers that are read from a file start so."""
+
+ALIGNMENT = 16
+"""Bytes at whose multiples every row must start to be called aligned: a load of the kernels."""
 
 MAX_SCORES = 2**30
 """Most scores of one shape: 4 GiB of fp32, drawn on the host."""
@@ -38,15 +47,16 @@ _MOST = {"rows": 2**20, "columns": 2**30, "launches": 1_000, "replays": 1_000, "
 class BenchOptions(Record, frozen=True, kw_only=True):
     """What a bench asks.
 
-    ``rungs`` empty stands for every rung and ``auto``. ``peers`` are ``torch``, ``flashinfer`` and
-    ``shipped:FILE``. A time is the median of ``replays`` replays of a graph of ``launches``
+    ``columns`` bring their aligned neighbours with them. ``rungs`` empty stands for every rung and
+    ``auto``. ``peers`` are ``torch``, ``flashinfer``, ``vllm`` (the installed one), ``vllm:FILE``
+    and ``shipped:FILE``. A time is the median of ``replays`` replays of a graph of ``launches``
     launches; the host's cost of a call is the mean over ``host_calls`` calls, 0 to leave it out.
     """
 
     rows: tuple[int, ...] = ROWS
     columns: tuple[int, ...] = COLUMNS
-    k: int = 512
-    dtype: str = "float32"
+    k: tuple[int, ...] = (512,)
+    dtypes: tuple[str, ...] = ("float32",)
     distributions: tuple[str, ...] = ("normal",)
     rungs: tuple[str, ...] = ()
     peers: tuple[str, ...] = (TORCH_PEER,)
@@ -86,24 +96,44 @@ class BenchShape(Record, frozen=True, kw_only=True):
         return f"{self.distribution}/{self.dtype}/k{self.k}/r{self.rows}n{self.columns}"
 
     @property
+    def aligned(self) -> bool:
+        """Whether every row starts at a multiple of 16 B, as the first one does."""
+        return aligned(self.columns, self.dtype)
+
+    @property
     def bytes(self) -> int:
         """Bytes that a selection has to move: scores and lengths read, indices written."""
         return self.rows * (self.columns * SCORE_BYTES[self.dtype] + 4 + 4 * self.k)
 
 
+def aligned(columns: int, dtype: str) -> bool:
+    """Say whether rows of so many scores, one after the other, all start at a multiple of 16 B."""
+    return columns * SCORE_BYTES[dtype] % ALIGNMENT == 0
+
+
+def neighbour(columns: int) -> int:
+    """Return the nearest multiple of 8 columns: rows of it are aligned, whatever their type."""
+    return max(8, (columns + 4) // 8 * 8)
+
+
 def shapes(options: BenchOptions) -> tuple[BenchShape, ...]:
-    """Return the shapes, by distribution, columns and rows."""
-    return tuple(
-        BenchShape(
-            rows=rows,
-            columns=columns,
-            k=options.k,
-            dtype=options.dtype,
-            distribution=distribution,
-        )
-        for distribution in options.distributions
+    """Return the shapes by distribution, columns, rows, type and k.
+
+    An unaligned number of columns brings its aligned neighbour with it, to be held against.
+    """
+    unaligned = {
+        columns
         for columns in options.columns
+        for dtype in options.dtypes
+        if not aligned(columns, dtype)
+    }
+    return tuple(
+        BenchShape(rows=rows, columns=columns, k=k, dtype=dtype, distribution=distribution)
+        for distribution in options.distributions
+        for columns in sorted({*options.columns, *map(neighbour, unaligned)})
         for rows in options.rows
+        for dtype in options.dtypes
+        for k in options.k
     )
 
 
@@ -121,14 +151,13 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
 def check(options: BenchOptions) -> None:
     """Raise UsageError for options that cannot be served."""
     _known("--distribution", options.distributions, tuple(DISTRIBUTIONS))
-    _known("--dtype", (options.dtype,), DTYPES)
+    _known("--dtype", options.dtypes, DTYPES)
     _known("--ties", (options.ties,), TIES)
     _known("--rung", options.rungs, (AUTO, *RUNGS))
-    for peer in options.peers:
-        if not peer.startswith(SHIPPED_PREFIX):
-            _known("--peer", (peer,), (TORCH_PEER, FLASHINFER_PEER, f"{SHIPPED_PREFIX}FILE"))
-    if not 1 <= options.k <= MAX_K:
-        raise UsageError(f"`--k {options.k}` was asked for, but k is 1 to {MAX_K}", "`--k 512`")
+    _check_peers(options)
+    for k in options.k:
+        if not 1 <= k <= MAX_K:
+            raise UsageError(f"`--k {k}` was asked for, but k is 1 to {MAX_K}", "`--k 512`")
     counts = {
         "rows": options.rows,
         "columns": options.columns,
@@ -144,6 +173,24 @@ def check(options: BenchOptions) -> None:
             f"{max(options.rows):,} rows of {max(options.columns):,} columns were asked for, but "
             f"a shape has at most {MAX_SCORES:,} scores",
             "ask for fewer rows, or for shorter ones",
+        )
+
+
+def _check_peers(options: BenchOptions) -> None:
+    names = (TORCH_PEER, FLASHINFER_PEER, VLLM_PEER, *(f"{one}FILE" for one in FILE_PREFIXES))
+    for peer in options.peers:
+        if not peer.startswith(FILE_PREFIXES):
+            _known("--peer", (peer,), names)
+    if sum(peer == VLLM_PEER or peer.startswith(VLLM_PREFIX) for peer in options.peers) > 1:
+        raise UsageError(
+            "`--peer vllm` was asked for more than once, but a process loads one vLLM",
+            "time the other one in a run of its own",
+        )
+    if len(options.k) > 1 and any(peer.startswith(SHIPPED_PREFIX) for peer in options.peers):
+        raise UsageError(
+            f"`--peer {SHIPPED_PREFIX}FILE` was asked for with {len(options.k)} values of k, but a "
+            "shipped kernel is built for one",
+            "give one `--k` a run, or time vLLM's own op: `--peer vllm:FILE`",
         )
 
 

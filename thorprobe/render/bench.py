@@ -3,15 +3,18 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
+from typing import TypeGuard
 
 from thorprobe.evidence import Evidence, Kind
-from thorprobe.judge.bench import auto, best, best_peer, best_rung
+from thorprobe.judge.bench_group import neighbour_ratios
+from thorprobe.judge.bench_times import auto, best, best_peer, best_rung
 from thorprobe.plan.bench import AUTO, DISTRIBUTIONS
 from thorprobe.record import Status
+from thorprobe.render.bench_group import aims, groups
 from thorprobe.render.page import device_line
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
-from thorprobe.words.bench import Against, BenchPoint, BenchSummary, BenchTime
+from thorprobe.words.bench import Against, BenchPoint, BenchSummary, BenchTime, Floor
 
 Answer = Evidence[BenchPoint, BenchSummary]
 
@@ -27,6 +30,9 @@ _LEGEND = (
     ("*", "the fastest of its table"),
     ("ratio", "time of the best peer over the time of auto: above 1 auto is faster"),
     ("floor", _FLOOR),
+    ("over floor", "time of auto over the floor: 1 would be the floor itself"),
+    ("over neighbour", "time of auto over that of the nearest multiple of 8 columns, same rows"),
+    ("exact path", "sorted rows, ties in masses, NaN: the usual path does not settle them"),
     ("empty launch", _EMPTY),
     ("spread", "the largest less the least replay, of auto"),
     ("host", "microseconds of the host in a call of auto after warm-up"),
@@ -56,20 +62,31 @@ def sheet(answer: Answer) -> Sheet:
 
 def _sections(answer: Answer) -> Iterator[Section]:
     found, points = answer.summary, answer.results
+    if found.aims:
+        yield aims(found.aims)
+    if found.groups:
+        yield groups(found.groups)
     yield Section(
         heading="Times against columns",
-        paragraphs=(_how(answer),),
+        paragraphs=tuple(_how(answer)),
         # Evidence comes from strangers: a page shows a picture beside it, and no other place.
         image=PurePath(str(answer.options.get("svg", ""))).name,
     )
     if found.against:
         yield _comparisons(found)
-    for distribution in dict.fromkeys(point.distribution for point in points):
-        drawn = [point for point in points if point.distribution == distribution]
-        told = DISTRIBUTIONS.get(distribution, "")
-        yield _overview(drawn, f"Scores {distribution}: {told}")
+    kinds = dict.fromkeys((point.k, point.dtype) for point in points)
+    for k, dtype in kinds:
+        drawn = [point for point in points if (point.k, point.dtype) == (k, dtype)]
+        yield _overview(drawn, f"k {k:,}, {dtype}" if len(kinds) > 1 else "Every shape")
         for peer in (False, True):
             yield from _times(drawn, peer=peer)
+    yield Section(
+        heading="Scores",
+        pairs=tuple(
+            (name, DISTRIBUTIONS.get(name, "not known here"))
+            for name in dict.fromkeys(point.distribution for point in points)
+        ),
+    )
     if found.missing:
         yield Section(
             heading="What was not timed",
@@ -83,17 +100,26 @@ def _sections(answer: Answer) -> Iterator[Section]:
         yield Section(heading="Notes", items=found.notes)
 
 
-def _how(answer: Answer) -> str:
+def _how(answer: Answer) -> Iterator[str]:
     options, found = answer.options, answer.summary
-    told = (
+    k, dtype = options.get("k"), options.get("dtype")
+    yield (
         f"Microseconds a launch: the median of {options.get('replays')} replays of a CUDA graph of "
         f"{options.get('launches')} launches (fewer of a launch so slow that a replay would take "
-        f"over 4 ms), k = {options.get('k')}, {options.get('dtype')}. Every contender gets the "
-        "same scores, and its result was checked before it was timed: the ladder's with lowest "
-        "ties index by index, all others as value multisets of valid, unique indices."
+        f"over 4 ms), k = {_listed(k)}, {_listed(dtype)}."
     )
-    rates = "; ".join(f"{r.how} {r.gb_per_s:,.0f} GB/s" for r in found.copy_rates)
-    return told + (f" Copies, read and written bytes: {rates}." if rates else "")
+    yield (
+        "Every contender gets the same scores, and its result was checked before it was timed. The "
+        "ladder's with lowest ties are compared index by index, all others as value multisets of "
+        "valid, unique indices."
+    )
+    if found.copy_rates:
+        rates = "; ".join(f"{r.how} {r.gb_per_s:,.0f} GB/s" for r in found.copy_rates)
+        yield f"Copies, read and written bytes: {rates}."
+
+
+def _listed(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _comparisons(found: BenchSummary) -> Section:
@@ -113,9 +139,9 @@ def _comparisons(found: BenchSummary) -> Section:
             rows=tuple(_compared(one, rows) for one in found.against),
         ),
         items=tuple(
-            f"auto is slower than {one.what} at {', '.join(one.slower)}"
+            f"auto is slower than {one.what} at {shape}"
             for one in found.against[:1]
-            if one.slower
+            for shape in one.slower
         ),
         pairs=tuple(_host(found)),
     )
@@ -126,6 +152,10 @@ def _host(found: BenchSummary) -> Iterator[tuple[str, str]]:
     if call is not None and most is not None and added is not None:
         told = f"{call:.2f} us a call after warm-up (median of the shapes, at most {most:.2f})"
         yield "Host cost of auto", f"{told}, {added:+.2f} us against the same rung named"
+    if isinstance(found.host_prepared_us, float):
+        yield "Host cost of a prepared call", f"{found.host_prepared_us:.2f} us (median)"
+    for name, cost in (found.host_peers_us or {}).items():
+        yield f"Host cost of {name}", f"{cost:.2f} us a call (median)"
 
 
 def _compared(one: Against, rows: Sequence[int]) -> tuple[tuple[str, ...], ...]:
@@ -142,36 +172,43 @@ def _compared(one: Against, rows: Sequence[int]) -> tuple[tuple[str, ...], ...]:
 
 
 def _overview(points: Sequence[BenchPoint], heading: str) -> Section:
-    names = ("auto", "spread", "floor", "best rung", "best peer", "ratio", "host")
+    names = ("auto", "spread", "floor", "over floor", "best rung", "best peer", "ratio", "host")
+    beside = {point.id: f"{ratio:.2f}" for point, ratio in neighbour_ratios(points, points)}
+    more = ("over neighbour",) if beside else ()
     taken = (Column(("rung taken",), numeric=False), Column(("kernel",), numeric=False))
     return Section(
         heading=heading,
         table=Table(
             title="overview",
             columns=(
-                Column(("columns x rows",), numeric=False),
+                Column((_heading(points),), numeric=False),
                 *taken,
-                *(Column((name,)) for name in names),
+                *(Column((name,)) for name in (*names, *more)),
             ),
-            rows=tuple(_row(point) for point in points),
+            rows=tuple(
+                _row(point, label, (beside.get(point.id, "-"),) if more else ())
+                for point, label in _labelled(points)
+            ),
         ),
     )
 
 
-def _row(point: BenchPoint) -> tuple[tuple[str, ...], ...]:
+def _row(point: BenchPoint, label: str, more: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     mine, rung, peer = auto(point), best_rung(point), best_peer(point)
     ratio = f"{peer.us / mine.us:.2f}" if mine and peer and mine.us and peer.us else "-"
     cells = (
-        _shape(point),
+        label,
         mine.rung if mine else _why(point),
         (mine.choice if mine else "") or "-",
         _us(mine.us if mine else None),
         _us(mine.spread_us if mine else None),
         _us(point.floor.us if point.floor else None),
+        f"{mine.us / point.floor.us:.2f}" if mine and mine.us and _above(point.floor) else "-",
         f"{_us(rung.us)} {rung.contender}" if rung else "-",
         f"{_us(peer.us)} {peer.contender}" if peer else "-",
         ratio,
         _us(point.host.auto_us if point.host else None),
+        *more,
     )
     return tuple((cell,) for cell in cells)
 
@@ -187,18 +224,18 @@ def _times(points: Sequence[BenchPoint], *, peer: bool) -> Iterator[Section]:
         return
     several = len({ties for name, ties in names if name == AUTO}) > 1
     rows = []
-    for point in points:
+    for point, label in _labelled(points):
         times = {(one.contender, one.ties): one for one in point.times if one.peer is peer}
         mine = auto(point)
         fastest = best([t for t in times.values() if peer or (mine and t.ties == mine.ties)])
         cells = [_cell(times.get(name), fastest) for name in names]
-        rows.append(tuple((cell,) for cell in (_shape(point), *cells)))
+        rows.append(tuple((cell,) for cell in (label, *cells)))
     yield Section(
         heading="Every peer" if peer else "Every rung",
         table=Table(
             title="peers" if peer else "rungs",
             columns=(
-                Column(("columns x rows",), numeric=False),
+                Column((_heading(points),), numeric=False),
                 *(
                     Column((name, f"{ties} ties") if several and name == AUTO else (name,))
                     for name, ties in names
@@ -222,8 +259,24 @@ def _why(point: BenchPoint) -> str:
     return next((one.status.value for one in point.times if one.contender == AUTO), "not asked")
 
 
-def _shape(point: BenchPoint) -> str:
-    return f"{point.columns:,} x {point.rows:,}"
+def _heading(points: Sequence[BenchPoint]) -> str:
+    return "scores, columns x rows" if _several(points) else "columns x rows"
+
+
+def _labelled(points: Sequence[BenchPoint]) -> Iterator[tuple[BenchPoint, str]]:
+    """Yield each shape with its name, the distribution first where there are several."""
+    several = _several(points)
+    for point in points:
+        shape = f"{point.columns:,} x {point.rows:,}"
+        yield point, f"{point.distribution} {shape}" if several else shape
+
+
+def _several(points: Sequence[BenchPoint]) -> bool:
+    return len({point.distribution for point in points}) > 1
+
+
+def _above(floor: Floor | None) -> TypeGuard[Floor]:
+    return floor is not None and floor.us > 0
 
 
 def _us(value: float | None) -> str:

@@ -12,24 +12,23 @@ from thorprobe.render.svg import COLOURS, Figure, Line, Panel, Style, draw
 from thorprobe.topk.contract import RUNGS
 from thorprobe.words.bench import BenchPoint, BenchSummary
 
-_PEERS = ("torch.topk", "shipped-2", "shipped-4", "shipped-8", "shipped-16", "flashinfer")
+_PEERS = ("torch.topk", "shipped-2", "shipped-4", "shipped-8", "shipped-16", "flashinfer", "vllm")
 _FLOOR = "floor (copy, launch)"
 _BAND = "#bbbbbb"
 
+_Key = tuple[int, str, str, int]
+"""k, type, distribution and rows: what the points of a panel share."""
+
 
 def figure(answer: Evidence[BenchPoint, BenchSummary]) -> str:
-    """Return the SVG of a bench: a panel for each distribution and number of rows."""
-    keys = dict.fromkeys((point.distribution, point.rows) for point in answer.results)
-    several = len({distribution for distribution, _ in keys}) > 1
+    """Return the SVG of a bench: a panel for each k, type, distribution and number of rows."""
+    held: dict[_Key, list[BenchPoint]] = {}
+    for point in answer.results:
+        key = (point.k, point.dtype, point.distribution, point.rows)
+        held.setdefault(key, []).append(point)
     panels = tuple(
-        Panel(
-            title=plain(
-                f"{rows:,} row{'' if rows == 1 else 's'}" + (f", {distribution}" if several else "")
-            ),
-            lines=tuple(_lines([p for p in answer.results if (p.distribution, p.rows) == key])),
-        )
-        for key in keys
-        for distribution, rows in (key,)
+        Panel(title=plain(_title(key, list(held))), lines=tuple(_lines(held[key])))
+        for key in sorted(held, key=lambda key: (key[0], key[1]))
     )
     return draw(
         Figure(
@@ -39,6 +38,14 @@ def figure(answer: Evidence[BenchPoint, BenchSummary]) -> str:
             panels=panels,
         )
     )
+
+
+def _title(key: _Key, keys: Sequence[_Key]) -> str:
+    """Return the number of rows, and what else is not the same in all panels."""
+    k, dtype, distribution, rows = key
+    told = (f"k {k:,}", dtype, distribution)
+    parts = [text for place, text in enumerate(told) if len({one[place] for one in keys}) > 1]
+    return ", ".join([f"{rows:,} row{'' if rows == 1 else 's'}", *parts])
 
 
 def _lines(points: Sequence[BenchPoint]) -> Iterator[Line]:

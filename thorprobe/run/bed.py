@@ -10,11 +10,14 @@ from thorprobe.plan.bench import (
     FLASHINFER_PEER,
     SHIPPED_PREFIX,
     TORCH_PEER,
+    VLLM_PEER,
+    VLLM_PREFIX,
     BenchOptions,
     BenchShape,
 )
 from thorprobe.run import place as places
 from thorprobe.run.bench import Bed, Progress
+from thorprobe.run.container import sha256
 from thorprobe.run.contender import Contender, Ladder, TorchTopk, flashinfer
 
 NOTHING_TO_TIME = (
@@ -61,6 +64,7 @@ def open_bed(
     from thorprobe.run.floor import EmptyLaunches, copy_rates
     from thorprobe.run.stopwatch import Stopwatch
     from thorprobe.topk import kernel, select
+    from thorprobe.topk.prepare import prepare
 
     with places.place(str(ordinal), options.partition) as place:
         where = place.torch_device
@@ -75,6 +79,7 @@ def open_bed(
             place=place,
             watch=watch,
             select=select,
+            prepare=prepare,
             contenders=(
                 *(Ladder(rung, ties, select, choice) for rung, ties in options.contenders),
                 *found.contenders,
@@ -108,14 +113,20 @@ class _Peers:
                 self.contenders.append(TorchTopk())
             elif peer == FLASHINFER_PEER:
                 self._flashinfer()
-            elif peer.startswith(SHIPPED_PREFIX) and place.device is not None:
+            elif place.device is None:
+                continue
+            elif peer.startswith(SHIPPED_PREFIX):
                 self._shipped(peer, place.device.capability)
+            elif peer == VLLM_PEER or peer.startswith(VLLM_PREFIX):
+                self._vllm(peer.removeprefix(VLLM_PEER).removeprefix(":"), place.device.capability)
 
     def _flashinfer(self) -> None:
         library, note = flashinfer()
         self.notes.append(note)
         if library is not None:
             self.contenders.append(library)
+            if library.built is not None:
+                self.inputs[f"FlashInfer's {library.built.name}"] = sha256(library.built)
 
     def _shipped(self, peer: str, capability: tuple[int, int]) -> None:
         from thorprobe.run.shipped import open_for, parse
@@ -123,23 +134,40 @@ class _Peers:
 
         path, pattern = parse(peer)
         held = open_for(path, pattern, capability, self._progress)
-        entries, remarks = peers(held, self._options.k, self._stream)
+        entries, remarks = peers(held, self._options.k[0], self._stream)
         self.contenders += entries
         self.notes += [*remarks, *held.remarks]
         self.inputs |= held.inputs
         self.upstream = upstream(entries[0].kernel, capability)
+
+    def _vllm(self, source: str, capability: tuple[int, int]) -> None:
+        from thorprobe.vllm.bench_peer import VllmPeer, policy_of
+        from thorprobe.vllm.library import load_file
+        from thorprobe.vllm.library_file import find
+
+        file = find(source)
+        library = load_file(file)
+        policy, remark = policy_of(library.version)
+        self.contenders.append(VllmPeer(library, policy, capability))
+        self.inputs |= file.inputs
+        told = (
+            f"vllm is vLLM {library.version or 'of unknown version'}'s own library, host code too"
+        )
+        if library.of:
+            told += f"; this copy of it: {library.pruned}; SHA-256 as released {library.of}"
+        self.notes += [told, *([remark] if remark else [])]
 
 
 def _choices(device: int, stream: int) -> Callable[[BenchShape, str, str], str]:
     """Return who names the kernel that a rung takes for a shape, '' where it is the library's."""
     from thorprobe.topk import kernel, plan
     from thorprobe.topk.contract import wish
-    from thorprobe.topk.request import shape_class
+    from thorprobe.topk.request import columns_class
 
     def choice(shape: BenchShape, rung: str, ties: str) -> str:
         asked = plan.Shape(
             rows=shape.rows,
-            columns=shape_class(shape.columns),
+            columns=columns_class(shape.columns),
             dtype=shape.dtype,
             strided=False,
             wish=wish(shape.k, ties, "largest", ordered=False),

@@ -15,19 +15,24 @@ from thorprobe.record import Origin, Status
 from thorprobe.run.bench_check import UNWRITTEN, expected
 from thorprobe.run.bench_inputs import scores
 from thorprobe.run.contender import Contender, Data, Ladder, NotTakenError
-from thorprobe.run.host_cost import host_cost
+from thorprobe.run.host_cost import call_cost, host_cost
 from thorprobe.run.place import Place
 from thorprobe.run.stopwatch import Watch
+from thorprobe.run.workload import Floats
 from thorprobe.words.bench import BenchPoint, BenchTime, CopyRate, Floor
 
 Progress = Callable[[int, int], None]
+
+_PEER_CALLS = 800
+# A peer may keep the device busy for 50 us a call: blocks of 100 calls end before a stream is full.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bed:
     """What a bench runs on; a test puts its own together.
 
-    ``contenders`` are timed in this order. ``empty`` times an empty launch, ``rate`` is the copy
+    ``contenders`` are timed in this order. ``prepare`` prepares a call of ``select``, None to leave
+    its cost out. ``empty`` times an empty launch, ``rate`` is the copy
     rate of the floor, None for no floor. ``upstream`` names the contender that upstream's host code
     takes for a shape. ``inputs`` are SHA-256 of what was run.
     """
@@ -36,6 +41,7 @@ class Bed:
     place: Place
     watch: Watch
     select: Callable[..., Any]
+    prepare: Callable[..., Any] | None = None
     contenders: tuple[Contender, ...]
     empty: Callable[[int, int], float | None] = lambda _rows, _cluster: None
     rates: tuple[CopyRate, ...] = ()
@@ -50,20 +56,38 @@ def measure(options: BenchOptions, bed: Bed, progress: Progress) -> Iterator[Ben
     """Yield the point of each shape; ``progress`` hears how many of how many are done."""
     asked = plans.shapes(options)
     progress(0, len(asked))
+    drawn = _Drawn()
     for done, shape in enumerate(asked, 1):
-        yield _point(shape, options, bed)
+        yield _point(shape, options, bed, drawn)
         progress(done, len(asked))
 
 
-def _point(shape: BenchShape, options: BenchOptions, bed: Bed) -> BenchPoint:
+class _Drawn:
+    """The last scores that were drawn: shapes that differ in k or type alone share them."""
+
+    def __init__(self) -> None:
+        self._key: tuple[int, int, str, int] | None = None
+        self._scores: Floats | None = None
+
+    def of(self, shape: BenchShape) -> Floats:
+        """Return float32 [rows, columns]."""
+        key = (shape.rows, shape.columns, shape.distribution, shape.seed)
+        if self._scores is None or key != self._key:
+            self._scores = None  # Two inputs of 4 GiB need not be held at once.
+            self._key, self._scores = key, scores(*key)
+        return self._scores
+
+
+def _point(shape: BenchShape, options: BenchOptions, bed: Bed, drawn: _Drawn) -> BenchPoint:
     began = perf_counter()
-    data = load(shape, bed.torch, bed.place.torch_device)
+    data = put(shape, drawn.of(shape), bed.torch, bed.place.torch_device)
     times = tuple(_timed(one, data, options, bed) for one in bed.contenders)
     wrong = any(one.status is Status.FAIL and not one.peer for one in times)
     asked = [ties for rung, ties in options.contenders if rung == AUTO]
     host = None
     if options.host_calls and asked and not wrong:
-        host = host_cost(data, asked[0], options.host_calls, bed.select, bed.place.settle)
+        calls = options.host_calls
+        host = host_cost(data, asked[0], calls, bed.select, bed.place.settle, prepare=bed.prepare)
     return BenchPoint(
         id=shape.id,
         status=Status.FAIL if wrong else Status.PASS,
@@ -87,10 +111,13 @@ def load(shape: BenchShape, torch: Any, where: Any, seed: int | None = None) -> 
 
     ``seed`` is another one than the shape's own.
     """
-    drawn = torch.from_numpy(
-        scores(shape.rows, shape.columns, shape.distribution, shape.seed if seed is None else seed)
-    )
-    made = drawn.to(where).to(getattr(torch, shape.dtype))
+    number = shape.seed if seed is None else seed
+    return put(shape, scores(shape.rows, shape.columns, shape.distribution, number), torch, where)
+
+
+def put(shape: BenchShape, drawn: Floats, torch: Any, where: Any) -> Data:
+    """Put scores float32 [rows, columns] on the device in the shape's type, and select them."""
+    made = torch.from_numpy(drawn).to(where).to(getattr(torch, shape.dtype))
     lengths = torch.full((shape.rows,), shape.columns, dtype=torch.int32, device=where)
     return Data(torch, shape, made, lengths, expected(torch, made, shape.k))
 
@@ -113,6 +140,9 @@ def _timed(contender: Contender, data: Data, options: BenchOptions, bed: Bed) ->
         timing = bed.watch.time(ready.launch, options.launches, options.replays)
         if wrong := _wrong_rows(contender, data, ready.chosen()):
             return _failed(line, data, wrong, " when timed")
+        if ready.call is not None and options.host_calls:
+            calls = min(options.host_calls, _PEER_CALLS)
+            line = replace(line, host_us=call_cost(ready.call, calls, bed.place.settle))
     except NotTakenError as error:
         return replace(line, status=Status.WAIVED, note=error.sentence)
     except Exception as error:  # noqa: BLE001  a contender costs one line, whatever it does

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 from thorprobe.errors import ThorprobeError
@@ -31,14 +32,17 @@ class Data:
 class Prepared:
     """A contender that has its buffers: ``launch`` selects, ``chosen`` returns what it selected.
 
-    ``chosen`` is int32 or int64 [rows, k]. ``rung`` and ``choice`` are the ladder's. ``kept`` are
-    buffers that only device code knows, and that must stay allocated.
+    ``chosen`` is int32 or int64 [rows, k]. ``rung`` is the ladder's, ``choice`` the kernel or the
+    operator that takes the shape. ``call`` is a peer's call as its users make it, with as little
+    work for the device as it allows; None where it has no host code. ``kept`` are buffers that only
+    device code knows, and that must stay allocated.
     """
 
     launch: Callable[[], Any]
     chosen: Callable[[], Any]
     rung: str = ""
     choice: str = ""
+    call: Callable[[], Any] | None = None
     kept: tuple[Any, ...] = ()
 
 
@@ -127,14 +131,18 @@ class TorchTopk:
             torch.topk(data.scores, shape.k, dim=1, sorted=False, out=(values, indices))
 
         launch()
-        return Prepared(launch, lambda: indices)
+        return Prepared(launch, lambda: indices, call=launch)
 
 
 @dataclass(frozen=True)
 class FlashInfer:
-    """``flashinfer.top_k``, which brings its own result at each call."""
+    """``flashinfer.top_k``, which brings its own result at each call.
+
+    ``built`` is the library of its kernels where they were built ahead of time.
+    """
 
     top_k: Callable[..., Any]
+    built: Path | None = None
     name: str = "flashinfer"
     ties: str = ""
 
@@ -147,7 +155,7 @@ class FlashInfer:
             held[:] = self.top_k(data.scores, shape.k)
 
         launch()
-        return Prepared(launch, lambda: held[1])
+        return Prepared(launch, lambda: held[1], call=launch)
 
 
 def flashinfer() -> tuple[FlashInfer | None, str]:
@@ -160,7 +168,12 @@ def flashinfer() -> tuple[FlashInfer | None, str]:
     found = getattr(library, "top_k", None)
     if found is None:
         return None, f"FlashInfer is not timed: {version} has no top_k"
-    return FlashInfer(found), f"FlashInfer is {version}"
+    # Where FlashInfer itself looks for kernels of a module before it compiles them.
+    folders = [Path(folder) for folder in getattr(library, "__path__", ())]
+    places = [folder / "data" / "aot" / "topk" / "topk.so" for folder in folders]
+    ahead = next((place for place in places if place.is_file()), None)
+    how = ", its kernels built ahead of time" if ahead else ""
+    return FlashInfer(found, ahead), f"FlashInfer is {version}{how}"
 
 
 def _fitting(data: Data) -> BenchShape:

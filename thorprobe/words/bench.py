@@ -5,8 +5,12 @@ Times are in microseconds a launch. A ratio says how many times faster ``auto`` 
 """
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from thorprobe.record import Origin, Record, Status
+from thorprobe.words.bench_group import AimFound, BenchGroup
+
+# What was added later is UNSET where it was not recorded, so that older evidence stays as it is.
 
 
 class BenchTime(Record, frozen=True, kw_only=True):
@@ -14,8 +18,9 @@ class BenchTime(Record, frozen=True, kw_only=True):
 
     ``ties`` is what was asked of the ladder, empty for a peer. ``rung`` and ``choice`` say which
     rung and which kernel took it. ``us`` is the median over the replays of a graph of ``launches``
-    launches, ``spread_us`` the largest less the least. Without a time ``status`` and ``note`` say
-    why: waived where it does not take the shape, fail where its result is wrong.
+    launches, ``spread_us`` the largest less the least. ``host_us`` is what a call of a peer costs
+    the host. Without a time ``status`` and ``note`` say why: waived where it does not take the
+    shape, fail where its result is wrong.
     """
 
     contender: str
@@ -28,18 +33,21 @@ class BenchTime(Record, frozen=True, kw_only=True):
     spread_us: float | None = None
     launches: int = 0
     note: str = ""
+    host_us: float | UnsetType = UNSET
 
 
 class HostCost(Record, frozen=True, kw_only=True):
     """Microseconds that the host spends in a call of ``select`` after warm-up, over ``calls``.
 
-    ``auto_us`` with rung="auto", ``named_us`` with ``rung`` named, which is the one auto takes.
+    ``auto_us`` with rung="auto", ``named_us`` with ``rung`` named, which is the one auto takes;
+    ``prepared_us`` of a call that was prepared before, by ``thorprobe.topk.prepare``.
     """
 
     rung: str
     calls: int
     auto_us: float
     named_us: float
+    prepared_us: float | UnsetType = UNSET
 
 
 class Floor(Record, frozen=True, kw_only=True):
@@ -127,7 +135,9 @@ class BenchSummary(Record, frozen=True, kw_only=True):
 
     ``against`` compares ``auto`` with the best peer of each shape, each peer, upstream's own
     choice, the best rung, and itself with ``ties="any"``. ``host_us`` is the median over the shapes
-    of the host's cost of a call with ``auto``, ``host_over_named_us`` of what ``auto`` adds to it.
+    of the host's cost of a call with ``auto``, ``host_over_named_us`` of what ``auto`` adds to it,
+    ``host_prepared_us`` of a prepared call, ``host_peers_us`` of a call of each peer. ``groups``
+    part the shapes by kind, ``aims`` say how each aim stands whose shapes were all timed.
     """
 
     finding: str
@@ -141,6 +151,10 @@ class BenchSummary(Record, frozen=True, kw_only=True):
     wrong: int = 0
     missing: tuple[Missing, ...] = ()
     notes: tuple[str, ...] = ()
+    host_prepared_us: float | UnsetType = UNSET
+    host_peers_us: dict[str, float] | UnsetType = UNSET
+    groups: tuple[BenchGroup, ...] | UnsetType = UNSET
+    aims: tuple[AimFound, ...] | UnsetType = UNSET
 
     def compared(self, what: str) -> Against | None:
         """Return a comparison by its name, None where it was not made."""
