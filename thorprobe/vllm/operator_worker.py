@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's operators inside a worker: its context, its stream, its library."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from thorprobe.run import wire
+from thorprobe.run.context import Context
+from thorprobe.run.workload import Oracle
+from thorprobe.vllm.library import load_file
+from thorprobe.vllm.library_file import LibraryFile
+from thorprobe.vllm.operator_probe import OperatorProber
+from thorprobe.vllm.operator_seat import GpuSeat
+
+
+def opened(
+    asked: wire.Operators,
+    context: Context,
+    oracle: Callable[[], Oracle],
+    stage: Callable[[str], None],
+) -> OperatorProber:
+    """Load the library and take a seat on the stream of the context or of its partition.
+
+    Raises CouldNotProbeError where torch or the library is not what it must be.
+    """
+    file = LibraryFile(path=Path(asked.path), version=asked.version, sha256=asked.sha256)
+    library = load_file(file)
+    seat = GpuSeat(context.ordinal, int(context.stream))
+    return OperatorProber(library, seat, oracle, stage)
