@@ -3,7 +3,7 @@
 
 from thorprobe.plan.policy import load, row_ranges
 from thorprobe.record import ArmRow, ArmsSummary, Origin, Verdict
-from thorprobe.words.exhibit import EvidenceLine, Exhibit, ModelFacts
+from thorprobe.words.exhibit import EngineFacts, EvidenceLine, Exhibit, ModelFacts
 
 CAPABILITY = {"NVIDIA Thor": (11, 0), "NVIDIA H200": (9, 0), "NVIDIA GB10": (12, 1)}
 REFUSED = (Verdict.REFUSED, 912, "larger-than-any-gpc")
@@ -96,4 +96,24 @@ def model(device="", *, context=2_300, version="5.24.0", name="model.json", part
         partition=partition,
         capability=CAPABILITY.get(device, (0, 0)),
         model=ModelFacts(context_tokens=context, transformers=version, **held),
+    )
+
+
+def engine(device="NVIDIA H200", *, name="engine.json", facts=(), **one):
+    """Return an answer of vLLM's engine: one start of 0.33.0 that ran, or ``facts`` of several."""
+    held = {
+        "version": "0.33.0",
+        "graphs": "eager",
+        "prompts": (2_300, 30_000),
+        "rows": 5_000,
+        "positions": 16,
+        "runs": 50,
+        "sequences": 1,
+        "traces": 1,
+    }
+    return Exhibit(
+        line=line(name, device, Origin.MEASURED, "model-topk --engine"),
+        device=device,
+        capability=CAPABILITY[device],
+        engines=tuple(EngineFacts(**held | told) for told in facts or (one,)),
     )

@@ -12,11 +12,12 @@ from thorprobe.judge import oracle
 from thorprobe.judge.oracle_weight import WEIGHTS
 from thorprobe.plan.fleet import load
 from thorprobe.record import Origin, Verdict
+from thorprobe.render.oracle import matrix
 from thorprobe.words.oracle import Gateable, OracleStatus, Weight
 
 ROOT = Path(__file__).parents[1]
 _MADE = runpy.run_path(str(Path(__file__).parent / "exhibits.py"))
-arms, model = _MADE["arms"], _MADE["model"]
+arms, model, engine = _MADE["arms"], _MADE["model"], _MADE["engine"]
 REFUSED, NO_SMEM = _MADE["REFUSED"], _MADE["NO_SMEM"]
 
 SHIPPED = "cooperative_topk_cs@0123456789ab"
@@ -25,6 +26,7 @@ RUNS, FALLBACK, OPEN, UNPROBED, BLOCKED = OracleStatus
 YES, NO, NO_PREDICTED, UNMEASURED = Gateable
 MEASURED, PREDICTED = Origin.MEASURED, Origin.PREDICTED
 V33, V31 = "vllm-0.33.0", "vllm-e126687a9a"
+DROP_IN = "vllm-0.33.0-drop-in"
 THOR_16 = arms(by_cluster={16: REFUSED})
 OLD_THOR_16 = arms(policies=("e126687a9a",), by_cluster={16: REFUSED})
 SEEN_THOR = arms(origin=MEASURED, name="seen.jsonl", by_cluster={16: REFUSED})
@@ -124,6 +126,65 @@ TABLE = {
     "every arm launches": (
         *(V33, "h200", [arms("NVIDIA H200", origin=MEASURED)], "V6", OPEN, UNMEASURED, MEASURED),
     ),
+    "its engine ran and repeats itself": (
+        *(V33, "h200", [engine(), arms("NVIDIA H200", origin=MEASURED)]),
+        *("E4", RUNS, YES, MEASURED),
+    ),
+    "its engine ran and does not repeat itself": (
+        *(V33, "h200", [engine(sequences=5, traces=12)], "E3", RUNS, NO, MEASURED),
+    ),
+    "one trace more is enough": (
+        *(V33, "h200", [engine(), engine(name="b.json", traces=2)], "E3", RUNS, NO, MEASURED),
+    ),
+    "whether its engine repeats itself was not asked": (
+        *(V33, "h200", [engine(runs=0)], "E5", RUNS, UNMEASURED, MEASURED),
+    ),
+    "its engine died in the selection": (
+        *(V33, "thor", [THOR_16, engine("NVIDIA Thor", died="in cooperative_topk of 1 row: no")]),
+        *("E1", BLOCKED, NO, MEASURED),
+    ),
+    "one death among engines that ran": (
+        *(V33, "h200", [engine(facts=({}, {"graphs": "x", "died": "in it: no"}))]),
+        *("E1", BLOCKED, NO, MEASURED),
+    ),
+    "its engine selected a wrong row": (
+        *(V33, "h200", [engine(wrong_rows=1)], "E2", BLOCKED, NO, MEASURED),
+    ),
+    "its engine selected other sets": (
+        *(V33, "h200", [engine(wrong_sets=1)], "E2", BLOCKED, NO, MEASURED),
+    ),
+    "its engine has other tokens and no tie": (
+        *(V33, "h200", [engine(other_tokens=1)], "E2", BLOCKED, NO, MEASURED),
+    ),
+    "ties are no other tokens": (*(V33, "h200", [engine(ties=3)], "E4", RUNS, YES, MEASURED),),
+    "its engine within the budget only shows nothing": (
+        *(V33, "h200", [engine(prompts=(2_048,))], "V1", OPEN, UNMEASURED, None),
+    ),
+    "an engine of another version": (
+        *(V33, "h200", [engine(version="0.32.0")], "V1", OPEN, UNMEASURED, None),
+    ),
+    "an engine with its operators in a partition": (
+        *(V33, "h200", [engine(partition="sms=8", died="in it: no")]),
+        *("V1", OPEN, UNMEASURED, None),
+    ),
+    "an engine with the drop-in is not vLLM alone": (
+        *(V33, "h200", [engine(drop_in="always")], "V1", OPEN, UNMEASURED, None),
+    ),
+    "vLLM as shipped is no proposed gate": (
+        *("vllm-0.33.0-occupancy", "h200", [engine()], "V1", OPEN, UNMEASURED, None),
+    ),
+    "the drop-in": (DROP_IN, "h200", [engine(drop_in="always")], "E4", RUNS, YES, MEASURED),
+    "the drop-in in another mode": (
+        *(DROP_IN, "h200", [engine(drop_in="fallback")], "D1", OPEN, UNMEASURED, None),
+    ),
+    "no drop-in, whatever the arms say": (
+        *(DROP_IN, "thor", [THOR_16], "D1", OPEN, UNMEASURED, None),
+    ),
+    "the drop-in died": (
+        *(DROP_IN, "h200", [engine(drop_in="always", died="in it: no")]),
+        *("E1", BLOCKED, NO, MEASURED),
+    ),
+    "the drop-in without a GPU": (DROP_IN, "cpu", [], "V0", UNPROBED, UNMEASURED, None),
     "no model": ("transformers", "thor", [THOR_16], "T1", OPEN, UNMEASURED, None),
     "a model on a CPU is not one on a GPU": (
         *("transformers", "h200", [model()], "T1", OPEN, UNMEASURED, None),
@@ -212,7 +273,7 @@ def test_the_table_has_every_rule_and_no_other():
     """Every rule decides some line, and the documentation lists the same rules and weights."""
     assert {case[3] for case in TABLE.values()} == set(oracle.RULES)
     page = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
-    documented = re.findall(r"^\| ([VTLXW]\d) \| (.*) \|$", page, re.MULTILINE)
+    documented = re.findall(r"^\| ([VETDLXW]\d) \| (.*) \|$", page, re.MULTILINE)
     assert dict(documented) == oracle.RULES | WEIGHTS
 
 
@@ -264,6 +325,21 @@ def test_thorprobes_own_kernel_never_makes_vllm_run():
     ]
     told = [c for c in oracle.cells(FLEET, every) if c.oracle.startswith("vllm")]
     assert not [c for c in told if c.status in (RUNS, FALLBACK) or c.gateable is YES]
+
+
+def test_a_cell_of_an_engine_says_that_the_model_was_reduced():
+    """The reason and the table's word name the reduced model and its random weights."""
+    exhibits = [engine(sequences=5, traces=12, ties=2)]
+    found = cell(V33, "h200", exhibits)
+    assert "reduced model, random weights; eager" in found.reason
+    assert "at 2,300 and 30,000 tokens of prompt: 5,000 checked rows right" in found.reason
+    assert "16 best tokens as transformers', 2 of them in ties" in found.reason
+    assert "5 token sequences and 12 traces of log-probabilities in 50 runs" in found.reason
+    made = oracle.cells(FLEET, exhibits)
+    entries = oracle.table(FLEET, made)
+    rows = {cells[0][0]: [word for (word,) in cells[1:]] for cells in matrix(entries, made).rows}
+    assert "runs (reduced model, random weights)" in rows[V33]
+    assert "not established" in rows["transformers"]
 
 
 BOTH = ("0.33.0", "e126687a9a")
@@ -324,6 +400,25 @@ def test_a_vllm_that_runs_would_carry_the_row():
     assert entries["llama-cpp-qwen4exp"].weight is Weight.CORROBORATES
     assert summary.finding.startswith("vllm-0.33.0 carries the row")
     assert summary.alone["thor"].startswith("no vLLM oracle on this fleet")
+
+
+def test_an_engine_that_repeats_itself_carries_and_one_that_does_not_leaves_it_open():
+    """A gate can rest on what repeats itself; the drop-in corroborates, as it is not upstream's."""
+    steady, shaky = engine(), engine(sequences=5, traces=12)
+    mine = engine(name="drop-in.json", drop_in="always")
+    found, summary = weights([BLOCKED_THOR, steady])
+    assert found[V33] is Weight.ROW
+    assert summary.finding.startswith("vllm-0.33.0 carries the row; vllm-0.33.0 runs on h200 (red")
+    found, summary = weights([BLOCKED_THOR, shaky, mine])
+    assert found[V33] is Weight.OPEN
+    assert found[DROP_IN] is Weight.CORROBORATES
+    assert summary.finding.startswith("No vLLM oracle is established on this fleet")
+    assert (
+        "vllm-0.33.0 runs on h200 (reduced model, random weights), and no gate can rest on it; "
+        "vllm-0.33.0-drop-in runs on h200 (reduced model, random weights)" in summary.finding
+    )
+    found, _ = weights([BLOCKED_THOR])
+    assert found[DROP_IN] is Weight.OPEN
 
 
 def test_measured_refusals_are_no_longer_by_prediction():

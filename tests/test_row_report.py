@@ -142,6 +142,22 @@ def test_the_owners_line_is_one_line_of_commands_that_exist(main):
     assert ours[2][-2:] == list(row.STORES)
 
 
+def test_the_owners_line_beside_a_vllm_has_the_engine_alone_and_with_the_drop_in(main):
+    """Its commands exist; without vLLM they say so in one sentence."""
+    line = closing(PREDICTED).engine_command
+    assert "\n" not in line
+    parts = [shlex.split(part) for part in line.split("&&")]
+    assert parts[0] == ["python", "-m", "pip", "install", "-q", "."]
+    engines = [words[1:] for words in parts if words[1:3] == ["model-topk", "--engine"]]
+    assert [words[words.index("--store") + 1] for words in engines] == list(row.ENGINES)
+    assert ["--drop-in" in words for words in engines] == [False, True]
+    for words in engines:
+        ran = main(*words)
+        assert ran.code == 3
+        assert "no vLLM is installed here" in " ".join(ran.err.split())
+    assert parts[-1] == ["thorprobe", "report", "--row", ROW, "reports", *row.ENGINES]
+
+
 def test_oracle_answers_from_named_files(main, tmp_path):
     """The JSON has the contract's keys; every cell's evidence is an input with its hash."""
     out = tmp_path / "oracle.json"

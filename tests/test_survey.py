@@ -52,7 +52,7 @@ def test_doctor_as_json_is_the_same_facts(main, bare, tmp_path):
     assert document["schema"]["name"] == "thorprobe"
     assert document["command"] == "doctor"
     by_name = {fact["name"]: fact for fact in document["facts"]}
-    assert by_name.keys() == facts().keys() | {"gate"}
+    assert by_name.keys() == facts().keys() | {"gate", "drop-in"}
     assert by_name["CUDA driver"]["found"] is by_name["GPU"]["found"] is False
     assert by_name["numpy"]["value"] == metadata.version("numpy")
     page = tmp_path / "doctor.txt"

@@ -12,6 +12,7 @@ from thorprobe.inquiry import inquire, of_recording
 from thorprobe.judge import audit as judge
 from thorprobe.judge import installed as judge_installed
 from thorprobe.judge.audit_finding import finding, next_action
+from thorprobe.judge.choice import choices, place, times
 from thorprobe.judge.cost import costs
 from thorprobe.judge.kernel_name import natural
 from thorprobe.judge.proposal import proposal
@@ -24,9 +25,11 @@ from thorprobe.run import recorded_times
 from thorprobe.run.installed import Sources
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.store import read
+from thorprobe.vllm.words import is_operator
 from thorprobe.words.audit import (
     AuditResult,
     AuditSummary,
+    Choice,
     Cost,
     Gate,
     GateOnSubject,
@@ -88,6 +91,8 @@ def of_store(path: Path) -> Party:
     where = f" {device.partition}" if device.partition else ""
     labels = {o.spec.kernel for o in document.results if is_shipped(o.spec.kernel)}
     whose = "shipped kernel, " if labels else ""
+    if any(map(is_operator, labels)):
+        whose = "vLLM's operators, "
     as_other = "" if capability == device.capability else " as cc {}.{}".format(*capability)
     model = device.name.removeprefix("NVIDIA ")
     subject = Subject(
@@ -136,6 +141,9 @@ def audit(
     found_costs: list[Cost] = []
     recorded = recorded_times.load()
     timed = {_place(party) for party in parties if party.subject.kernel}
+    measured = times((party.subject, party.document) for party in parties)
+    policies = {contender.gate.name: contender.policy for contender in contenders}
+    found_choices: list[Choice] = []
     for party in parties:
         own = []
         for contender in contenders:
@@ -143,6 +151,12 @@ def audit(
             on.setdefault(party.subject.name, {})[contender.gate.name] = summary
             own.append(result)
         results += own
+        held = measured.get(place(party.subject))
+        # What a shut gate costs is told against persistent_topk wherever that was timed.
+        if held is not None:
+            if party.subject.kernel:
+                found_choices += choices(party.subject, held, own, policies)
+            continue
         # Of a place where the shipped kernel was timed, its store has the better times.
         known = party.subject.kernel or _place(party) not in timed
         found_costs += costs(party.subject, party.document, own, recorded if known else ())
@@ -161,8 +175,9 @@ def audit(
         on=on,
         causes=causes,
         costs=tuple(found_costs),
+        choices=tuple(found_choices) or msgspec.UNSET,
         installed=installed,
-        proposal=proposal(on, shown, subjects, causes, found_costs),
+        proposal=proposal(on, shown, subjects, causes, found_costs, choices=found_choices),
     )
     predicted = any(subject.origin is Origin.PREDICTED for subject in subjects)
     return Audited(

@@ -28,6 +28,7 @@ from thorprobe.record import (
 )
 from thorprobe.run import compile as kernels
 from thorprobe.run.store import Recording, Store
+from thorprobe.vllm.words import is_operator
 from thorprobe.words.shipped import is_shipped
 
 Progress = Callable[[int, int], None]
@@ -102,7 +103,9 @@ def inquire(
     first = question.first()
     inputs = dict(answerer.inputs)
     if answerer.origin is not Origin.RECORDED:
-        inputs |= kernels.hashes(s.kernel for s in first if not is_shipped(s.kernel))
+        # What fits is asked for thorprobe's own kernel where an operator is called.
+        named = ("topk" if is_operator(spec.kernel) else spec.kernel for spec in first)
+        inputs |= kernels.hashes(name for name in named if not is_shipped(name))
     header = Header(
         tool=Tool(version=__version__),
         command=question.command,

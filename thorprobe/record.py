@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from thorprobe.words.operator import OperatorCall
+
 SCHEMA_NAME = "thorprobe"
 SCHEMA_VERSION = 1
 
@@ -200,7 +202,8 @@ class Observed(Record, frozen=True, kw_only=True):
     cuOccupancyMaxActiveClusters, with their codes beside them. ``launch_code`` is the first
     non-zero code of cuLaunchKernelEx (or of graph instantiation when captured); ``sync_code`` that
     of the synchronisation after it. ``cluster_seen``, ``verified`` and ``sm_groups`` come from the
-    kernel itself. For a prediction over several admissible GPC maps, ``max_active_range`` is the
+    kernel itself; ``operator`` is about a call of an operator, whose host code launches what it
+    chooses. For a prediction over several admissible GPC maps, ``max_active_range`` is the
     least and the greatest answer, and a code on which the maps differ is None.
     """
 
@@ -217,6 +220,7 @@ class Observed(Record, frozen=True, kw_only=True):
     check: Check | None = None
     time_us: float | None = None
     time_spread_us: float | None = None
+    operator: OperatorCall | msgspec.UnsetType = msgspec.UNSET
 
 
 class Outcome(Record, tag="outcome", frozen=True, kw_only=True):
@@ -416,8 +420,9 @@ class ArmRow(Record, frozen=True, kw_only=True):
     """One arm of a dispatch policy on a device.
 
     ``rows`` is the range of num_rows that reaches it. ``path`` is ``cooperative`` or
-    ``persistent``; upstream's kernel of the latter is not launched, so its verdict is *not probed*,
-    its ``dynamic_smem`` 0, and what a stand-in did is in the note. ``gate`` says
+    ``persistent``; unless vLLM's own operators were called, upstream's kernel of the latter is not
+    launched, so its verdict is *not probed*, its ``dynamic_smem`` 0, and what a stand-in did is in
+    the note. ``gate`` says
     whether the call-site gate lets those rows through to it. ``verdict`` rests on measurement or on
     the layout alone; ``under_claims`` maps a claim id to the verdict with that claim added.
     ``checked`` counts results of thorprobe's kernel that are right, out of those compared, and

@@ -12,7 +12,10 @@ from thorprobe.cli.shipped import PREFIX, ShippedFile, of_option
 from thorprobe.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from thorprobe.plan.arms import ArmsOptions
+    from thorprobe.vllm.operator_option import VllmOperators
     from thorprobe.words.shipped import ShippedKernel
 
 _VLLM = "From vLLM's settings"
@@ -54,8 +57,9 @@ def topk_arms(
         str,
         typer.Option(
             "--kernel",
-            metavar="shipped:FILE",
-            help="Launch the kernels of a wheel, library or cubin, not thorprobe's own",
+            metavar="shipped:FILE|vllm[:FILE]",
+            help="Launch the kernels of a wheel, library or cubin, not thorprobe's own; with vllm "
+            "call vLLM's own operators, of the vLLM installed here or of a wheel or library",
         ),
     ] = "",
     requests: Annotated[
@@ -164,7 +168,11 @@ def topk_arms(
         capture_sizes=capture_sizes,
     )
 
-    shipped = _shipped(kernel, shown=not no_progress)
+    operators = _operators(kernel, policy or (), as_capability)
+    shipped = operators or _shipped(kernel, shown=not no_progress)
+    if operators is not None:
+        held = operators.policies if policy is None else wanted.policies
+        wanted = msgspec.structs.replace(wanted, policies=held, library=operators.library)
 
     def dispatched(found: tuple[int, int], **held: Any) -> plans.ArmsOptions:
         asked = msgspec.structs.replace(wanted, capability=capability or found, **held)
@@ -198,11 +206,26 @@ def topk_arms(
 
     def question(found: Any) -> ArmsQuestion:
         held: dict[str, Any] = {}
-        if shipped is not None:
+        if isinstance(shipped, ShippedFile):
             held = _as_shipped(shipped.kernels(found), wanted.k, policy)
         return ArmsQuestion(dispatched(found.capability, **held))
 
     raise typer.Exit(int(session.run(question, wanted.partition)))
+
+
+def _operators(name: str, wanted: "Sequence[str]", as_capability: str) -> "VllmOperators | None":
+    """Return vLLM's operators where ``--kernel`` asks for them, None where not."""
+    from thorprobe.vllm.operator_option import VllmOperators, is_option
+
+    if not is_option(name):
+        return None
+    if as_capability:
+        raise UsageError(
+            f"`--as-capability {as_capability}` was asked for, but vLLM's operators dispatch by "
+            "the device itself",
+            "leave it out; `--kernel shipped:FILE` launches the kernels of any arm",
+        )
+    return VllmOperators(name, wanted)
 
 
 def _shipped(name: str, *, shown: bool) -> ShippedFile | None:
@@ -210,7 +233,8 @@ def _shipped(name: str, *, shown: bool) -> ShippedFile | None:
         raise UsageError(
             f"`--kernel {name}` was asked for, but the arms are driven with thorprobe's own kernel "
             "or with a shipped one",
-            "write `--kernel shipped:FILE`: a wheel, a library, a cubin or a fatbin",
+            "write `--kernel shipped:FILE`: a wheel, a library, a cubin or a fatbin, or "
+            "`--kernel vllm` for vLLM's own operators",
         )
     return of_option([name] if name else [], lambda: progress("inspect", shown=shown))
 

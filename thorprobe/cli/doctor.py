@@ -20,7 +20,7 @@ def doctor(*, json: o.JsonOption = False, output: o.OutputOption = None) -> None
     from thorprobe.cli.output import write
     from thorprobe.run.survey import survey
 
-    facts = (*survey(), _gate())
+    facts = (*survey(), _gate(), _drop_in())
     if json:
         import msgspec
 
@@ -63,6 +63,15 @@ def _gate() -> "Fact":
     told = compare(read.source, read.version, read.gates)
     mend = "thorprobe audit --installed" if told.mismatches else ""
     return Fact(topic="vLLM", name="gate", value=told.finding, found=not mend, mend=mend)
+
+
+def _drop_in() -> "Fact":
+    """Say whether a vLLM that starts here has thorprobe's top-k in the place of its own."""
+    from thorprobe.run.survey import Fact
+    from thorprobe.vllm.dropin_status import status
+
+    told = status()
+    return Fact(topic="vLLM", name="drop-in", value=told.value, found=not told.mend, mend=told.mend)
 
 
 def _lines(facts: "tuple[object, ...]") -> "list[str]":

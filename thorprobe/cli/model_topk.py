@@ -9,12 +9,14 @@ import typer
 
 from thorprobe.cli import options as o
 from thorprobe.errors import ExitCode, UsageError
+from thorprobe.vllm import engine_options as e
 
 _MODEL = "The model"
 _CALLS = "What it is asked"
 
 
 def model_topk(
+    context_of_command: typer.Context,
     *,
     tiny: Annotated[
         bool, typer.Option("--tiny", help="Small widths, for tests", rich_help_panel=_MODEL)
@@ -77,6 +79,14 @@ def model_topk(
         ),
     ] = None,
     partition: o.PartitionOption = "",
+    engine: e.EngineOption = "",
+    suite: e.SuiteOption = "",
+    graphs: e.GraphsOption = "eager",
+    drop_in: e.DropInOption = "",
+    repeat: e.RepeatOption = 0,
+    hybrid: e.HybridOption = False,
+    store: e.StoreOption = None,
+    resume: e.ResumeOption = None,
     form: o.FormatOption = o.Format.TEXT,
     json: o.JsonOption = False,
     output: o.OutputOption = None,
@@ -87,6 +97,7 @@ def model_topk(
 
     The same weights and tokens go through transformers' selection and through the ladder; selected
     sets, logits and greedy tokens are compared. Below 2,048 tokens of context nothing can show.
+    With ``--engine vllm`` vLLM's own engine runs a reduced model, and is compared in the same way.
     """
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import progress, public
@@ -102,6 +113,35 @@ def model_topk(
             "leave out one of them",
         )
     o.only_wrong(fail_on, "a model")
+    from thorprobe.vllm import engine_command
+
+    if engine:
+        asked = engine_command.Asked(
+            engine=engine,
+            suite=suite,
+            graphs=graphs,
+            drop_in=drop_in,
+            repeat=repeat,
+            hybrid=hybrid,
+            requests=requests,
+            context=context,
+            decode_tokens=decode_tokens,
+            seed=seed,
+            partition=partition,
+            store=store,
+            resume=resume,
+        )
+        engine_command.answer(
+            context_of_command,
+            asked,
+            device,
+            o.Format.JSON if json else form,
+            output,
+            progress=not no_progress,
+            fails=bool(fail_on),
+        )
+        return
+    engine_command.without_engine(context_of_command)
     parsed = partitions.parse(partition)
     options = ModelOptions(
         size=TINY.name if tiny else REDUCED.name,

@@ -53,7 +53,9 @@ ReplayOption = Annotated[
 PartitionOption = Annotated[
     str,
     typer.Option(
-        "--partition", metavar="sms=N", help="Run inside a green context of N SMs [,flags=0|1|2]"
+        "--partition",
+        metavar="sms=N",
+        help="Run inside a green context of N SMs [,groups-of=2|8|16] [,flags=0|1|2]",
     ),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to show it")]

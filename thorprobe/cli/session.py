@@ -15,6 +15,8 @@ from thorprobe.cli.shipped import PREFIX, check_held
 from thorprobe.errors import CouldNotProbeError, ExitCode, UsageError
 
 DEFAULT_PROFILE = "thor"
+_FILES = (PREFIX, "vllm:")
+# What values of `--kernel` and `--peer` that name a file begin with.
 _NO_DEVICE = 100
 # CUDA_ERROR_NO_DEVICE: a build host, or CUDA_VISIBLE_DEVICES that hides every device.
 
@@ -281,16 +283,22 @@ def public(argv: Sequence[str]) -> tuple[str, ...]:
     for word in argv:
         flag, equals, value = word.partition("=")
         if equals and flag.startswith("-"):
-            shipped = value.startswith(PREFIX)
-            bare = PREFIX + Path(value).name if shipped else _without_folder(value)
-            shown.append(f"{flag}={bare}")
-        elif word.startswith(PREFIX):
-            shown.append(PREFIX + Path(word.removeprefix(PREFIX)).name)
+            shown.append(f"{flag}={_bare(value)}")
+        elif word.startswith(_FILES):
+            shown.append(_bare(word))
         elif word[:1] == "-" and word[1:2].isalpha():  # A short option with its value attached.
             shown.append(word[:2] + _without_folder(word[2:]))
         else:
             shown.append(_without_folder(word))
     return tuple(shown)
+
+
+def _bare(value: str) -> str:
+    """Leave out the folder of a value, also of one that says what its file is: ``vllm:FILE``."""
+    if not value.startswith(_FILES):
+        return _without_folder(value)
+    kind, colon, path = value.partition(":")
+    return kind + colon + Path(path).name
 
 
 def _without_folder(word: str) -> str:

@@ -27,6 +27,8 @@ from thorprobe.record import (
     Outcome,
     Verdict,
 )
+from thorprobe.vllm.operator_judge import of_operator
+from thorprobe.vllm.words import is_operator
 
 Answers = Mapping[str, Outcome]
 """The judged outcome of each spec id."""
@@ -149,9 +151,14 @@ def _arm(
         oracle=oracle,
         note=_note(extent, probed, split),
     )
-    if first.path == "persistent":
+    called = is_operator(first.spec.kernel)
+    if first.path == "persistent" and not called:
         return not_launched(row, worst), []
-    return msgspec.structs.replace(row, **_timed(probes, base)), split
+    row = msgspec.structs.replace(row, **_timed(probes, base))
+    if called:
+        row = of_operator(row, answers)
+    # No gate decides about rows that the host code gives to the persistent kernel anyway.
+    return row, [] if first.path == "persistent" else split
 
 
 def _cause(worst: Outcome | None, verdict: Verdict) -> str | None:

@@ -8,6 +8,7 @@ from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.finding import code_text
 from thorprobe.judge.ranges import sizes_text, spans
 from thorprobe.record import ArmRow, Device, Outcome, Record, Refusal, Verdict
+from thorprobe.vllm.words import is_operator
 from thorprobe.words.shipped import is_shipped
 
 NOTHING_REACHED = "No cooperative arm was reached"
@@ -33,6 +34,8 @@ class _Segment(Record, frozen=True, kw_only=True):
 
     @property
     def clusters(self) -> str:
+        if all(arm.path == "persistent" for arm in self.arms):
+            return "no cluster"
         return f"{sizes_text([arm.cluster for arm in self.arms])} CTAs"
 
     def rows(self, policies: Sequence[str]) -> str:
@@ -68,8 +71,10 @@ def measured_finding(arms: Sequence[ArmRow], outcomes: Sequence[Outcome]) -> str
 
 
 def _results(outcomes: Sequence[Outcome]) -> str:
-    shipped = any(is_shipped(outcome.spec.kernel) for outcome in outcomes)
-    whose = "the shipped kernel" if shipped else "thorprobe's kernel"
+    kernels = {outcome.spec.kernel for outcome in outcomes}
+    whose = "the shipped kernel" if any(map(is_shipped, kernels)) else "thorprobe's kernel"
+    if any(map(is_operator, kernels)):
+        whose = "vLLM's operator"
     _, total, oracle = results_right(outcomes)
     if not total:
         return ""
@@ -104,7 +109,10 @@ def predicted_finding(arms: Sequence[ArmRow], device: Device, *, several_maps: b
 
 
 def _reached(arms: Iterable[ArmRow]) -> list[ArmRow]:
-    return [arm for arm in arms if arm.gate and arm.path == "cooperative"]
+    """Return the arms that calls reach and that were launched: of the persistent path operators."""
+    return [
+        arm for arm in arms if (arm.gate if arm.path == "cooperative" else is_operator(arm.kernel))
+    ]
 
 
 def _segments(arms: Sequence[ArmRow]) -> list[_Segment]:

@@ -46,6 +46,7 @@ from thorprobe.record import (
     Status,
     Verdict,
 )
+from thorprobe.vllm.words import NAMESPACE
 from thorprobe.words.shipped import is_shipped
 
 __all__ = [
@@ -68,7 +69,10 @@ HANG_STAGES = frozenset({"attributes", "occupancy", "launch", "sync", "time"})
 """What the worker does while the driver or the kernel has the word: silence there is a hang of the
 launch. Elsewhere (compiling, making inputs, comparing results) it says nothing of the launch."""
 
-_LAUNCH_CALLS = ("cuLaunchKernel", "cuGraphLaunch", "cuGraphInstantiate", "cuLaunchCooperative")
+_LAUNCH_CALLS = (
+    *("cuLaunchKernel", "cuGraphLaunch", "cuGraphInstantiate", "cuLaunchCooperative"),
+    f"{NAMESPACE}::",  # An operator, whose host code launches.
+)
 _LOAD_CALLS = ("cuModule", "cuLibrary", "cuKernelGetFunction")
 _CLUSTER_MISUSE = frozenset(
     {"required-cluster-mismatch", "non-portable-not-enabled", "grid-not-divisible"}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from thorprobe.plan.partition import same
 from thorprobe.record import Document, Origin, Record, Workload
 from thorprobe.run.recorded_times import RecordedTimes
 from thorprobe.words.audit import AuditResult, Cost, Decision, Finding, GateRange, Subject
@@ -70,7 +71,8 @@ def _upstream(
         if recording.device != device.name:
             continue
         for time in recording.times:
-            at = _lost(results, time.rows) if time.partition == device.partition else None
+            here = same(time.partition, device.partition)
+            at = _lost(results, time.rows) if here else None
             us = {int(size): value for size, value in time.us.items()}
             if at is not None and at[0] in us:
                 yield _cost(
@@ -123,8 +125,8 @@ def _beside(subject: Subject, work: Workload, recorded: Iterable[RecordedTimes])
         if recording.device != device.name or recording.k != work.k:
             continue
         for time in recording.times:
-            shape = (time.partition, time.columns, time.rows)
-            if shape == (device.partition, work.columns, work.rows):
+            shape = (time.columns, time.rows)
+            if same(time.partition, device.partition) and shape == (work.columns, work.rows):
                 return _Other(
                     other=recording.other, other_us=time.torch_us, other_source=recording.source
                 )

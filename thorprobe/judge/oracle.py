@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from thorprobe.judge import oracle_model, oracle_vllm
+from thorprobe.judge import oracle_engine, oracle_model, oracle_vllm
 from thorprobe.judge.oracle_evidence import answers_for, best, testimonies
 from thorprobe.judge.oracle_vllm import Ruling
 from thorprobe.judge.oracle_weight import conclusion, counting, weighed
@@ -27,6 +27,13 @@ from thorprobe.words.oracle import (
 
 RULES: dict[str, str] = {
     "V0": "a device that exposes no GPU runs no vLLM: not probed",
+    "E1": "its engine dies in the selection on the device: blocked",
+    "E2": "its engine ran, and a row is no top-k, or sets or best tokens are others than the "
+    "reference's, and no ties: blocked",
+    "E3": "its engine ran past the budget and does not repeat itself: runs, and gates nothing",
+    "E4": "its engine ran past the budget and repeats itself: runs",
+    "E5": "its engine ran past the budget, and whether it repeats itself was not asked: runs",
+    "D1": "no evidence of its engine with the drop-in on the device: not established",
     "V1": "no evidence of the version's arms on the device: not established",
     "V2": "the gate lets rows through to an arm that fails: blocked at that arm, with its cause",
     "V3": "an arm fails, and whether this version's gate lets rows through to it is not known: not "
@@ -171,6 +178,10 @@ def _ruling(
                 status=OracleStatus.NOT_PROBED,
                 reason=f"{device.name} exposes no GPU",
             )
+        # What vLLM itself did outranks what follows from its arms; a gate was never run as it is.
+        ran = None if candidate.gate else oracle_engine.rule(candidate, fleet.row, own)
+        if ran is not None:
+            return ran
         policy = load_policy(candidate.pin)
         told = testimonies(policy, fleet.row.k, own)
         capability = next((x.capability for x in own if x.arms is not None), (0, 0))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What vLLM's selection does on a device, as far as evidence of its arms says: rules V1 to V6.
 
-No command of thorprobe runs vLLM. Evidence of its arms can show that it is blocked; that it runs
-it cannot show, and no rule says so.
+Evidence of its arms can show that it is blocked; that it runs it cannot show, and no rule of these
+says so. What its engine did is asked before (``oracle_engine``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -165,11 +165,12 @@ def _persistent(paths: Paths, told: Sequence[Testimony]) -> Ruling:
         parts.append(
             f"it sends rows {_rows(paths.either)} to a cluster or there, as it is answered"
         )
+    seen = [one for one in told if one.arm.path != "cooperative" and _launches(one)]
+    only = f"was launched at rows {_rows(seen)} only" if seen else "was not launched"
     parts.append(
-        f"the decode of one request depends on {PERSISTENT}, and upstream's kernel of it was not "
-        "launched"
+        f"the decode of one request depends on {PERSISTENT}, and upstream's kernel of it {only}"
     )
-    lost = [one for one in paths.persistent if one.arm.verdict is Verdict.LAUNCHES]
+    lost = [one for one in paths.persistent if _launches(one)]
     if lost:
         parts.append(f"rows {_rows(lost)} would launch and are kept away")
     return Ruling(
@@ -193,7 +194,8 @@ def _launching(reached: Sequence[Testimony], told: Sequence[Testimony]) -> Rulin
             "not run"
         )
     rest = [one for one in told if one not in reached]
-    other = f"; rows {_rows(rest)} go to {PERSISTENT}, which was not launched" if rest else ""
+    seen = "launches" if all(map(_launches, rest)) else "was not launched"
+    other = f"; rows {_rows(rest)} go to {PERSISTENT}, which {seen}" if rest else ""
     return Ruling(
         rule="V6",
         status=OracleStatus.NOT_ESTABLISHED,
@@ -201,6 +203,10 @@ def _launching(reached: Sequence[Testimony], told: Sequence[Testimony]) -> Rulin
         origin=origin,
         because=_because(reached),
     )
+
+
+def _launches(one: Testimony) -> bool:
+    return one.arm.verdict is Verdict.LAUNCHES
 
 
 def _weakest(told: Iterable[Testimony]) -> Origin:

@@ -13,8 +13,8 @@ WEIGHTS: dict[str, str] = {
     "where none does: none",
     "W3": "vLLM otherwise, and every proposed gate: open",
     "W4": "the reference that can gate the row somewhere: carries the algorithm; otherwise open",
-    "W5": "the ladder that can gate the row: corroborates; blocked everywhere: none; otherwise "
-    "open",
+    "W5": "the ladder, and vLLM with the drop-in, that can gate the row: corroborates; blocked "
+    "everywhere: none; otherwise open",
     "W6": "the secondary entry where a vLLM carries the row: corroborates",
     "W7": "the secondary entry otherwise: carries the row, for good where every vLLM as shipped "
     "weighs none, else until one is established",
@@ -37,8 +37,10 @@ def weighed(fleet: Fleet, candidate: Candidate, made: Sequence[Cell]) -> Weight:
     if not own or all(cell.status is OracleStatus.BLOCKED for cell in own):
         return Weight.NONE
     gates = any(c.status in _RUNS and c.gateable is Gateable.YES for c in own)
-    if not gates or (candidate.kind == "vllm" and not candidate.shipped):
+    if not gates or candidate.gate:
         return Weight.OPEN
+    if candidate.drop_in:
+        return Weight.CORROBORATES
     return {"vllm": Weight.ROW, "transformers": Weight.ALGORITHM}.get(
         candidate.kind, Weight.CORROBORATES
     )
@@ -55,7 +57,8 @@ def counting(fleet: Fleet, candidate: Candidate, made: Sequence[Cell]) -> list[C
 
 def conclusion(fleet: Fleet, entries: Mapping[str, OracleEntry], made: Sequence[Cell]) -> str:
     """Return in one sentence which oracle carries the row, and which the algorithm."""
-    return "; ".join((_row(fleet, entries, made), *_algorithm(fleet, entries)))
+    parts = (_row(fleet, entries, made), *_engines(fleet, made), *_algorithm(fleet, entries))
+    return "; ".join(parts)
 
 
 def _row(fleet: Fleet, entries: Mapping[str, OracleEntry], made: Sequence[Cell]) -> str:
@@ -73,6 +76,23 @@ def _row(fleet: Fleet, entries: Mapping[str, OracleEntry], made: Sequence[Cell])
         by = ", by prediction" if predicted else ""
         return f"no vLLM oracle on this fleet{by}: {who}{itself}"
     return f"no vLLM oracle is established on this fleet: until one is, {who}{itself}"
+
+
+def _engines(fleet: Fleet, made: Sequence[Cell]) -> list[str]:
+    """Say where vLLM's own engine ran, and whether a gate can rest on it."""
+    told = []
+    for candidate in fleet.candidates:
+        if candidate.kind != "vllm":
+            continue
+        ran = [c for c in counting(fleet, candidate, made) if c.status in _RUNS]
+        if ran:
+            where = ", ".join(cell.device for cell in ran)
+            gates = any(cell.gateable is Gateable.YES for cell in ran)
+            rests = "" if gates else ", and no gate can rest on it"
+            told.append(
+                f"{candidate.oracle} runs on {where} (reduced model, random weights){rests}"
+            )
+    return told
 
 
 def _algorithm(fleet: Fleet, entries: Mapping[str, OracleEntry]) -> list[str]:

@@ -3,10 +3,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from thorprobe.judge import choice_text
 from thorprobe.judge.audit_finding import On, by_gate, causes_sentence, labels_text
 from thorprobe.judge.cost import OWN_KERNEL
 from thorprobe.record import Origin
-from thorprobe.words.audit import Cost, Gate, Proposal, Refused, Subject
+from thorprobe.words.audit import Choice, Cost, Gate, Proposal, Refused, Subject
 
 CODE = '''\
 # Once per device, context (a MIG slice or green context has its own answer), k and wanted size.
@@ -62,6 +63,8 @@ def proposal(
     subjects: Sequence[Subject],
     causes: Mapping[str, Mapping[str, Refused]],
     costs: Sequence[Cost] = (),
+    *,
+    choices: Sequence[Choice] = (),
 ) -> Proposal:
     """Return the text: why, what each gate was found to decide wrongly, why, and what to ask.
 
@@ -74,6 +77,7 @@ def proposal(
             *_refused(subjects, causes),
             *_basis(subjects),
             *_times(subjects, costs),
+            *choice_text.sentences(choices, gates, subjects),
             _ASK,
             *_fastest(subjects, costs),
         ),

@@ -28,6 +28,7 @@ QUESTIONS = (
 """What the row's report left owed."""
 
 STORES = ("thor-sweep.jsonl", "thor-arms.jsonl")
+ENGINES = ("thor-engine.json", "thor-engine-drop-in.json")
 
 
 def command(row: str) -> str:
@@ -39,6 +40,17 @@ def command(row: str) -> str:
         f"&& {run} cluster-sweep --device 0 --store {sweep} "
         f"&& {run} topk-arms --device 0 --store {arms} "
         f"&& {run} report --row {row} reports {sweep} {arms}"
+    )
+
+
+def engine_command(row: str) -> str:
+    """Return the line for the environment of a vLLM: its engine alone, and with the drop-in."""
+    engine, drop_in = ENGINES
+    run = "thorprobe model-topk --engine vllm --device 0 --repeat 12"
+    return (
+        f"python -m pip install -q . && {run} --store {engine} "
+        f"&& {run} --drop-in always --store {drop_in} "
+        f"&& thorprobe report --row {row} reports {engine} {drop_in}"
     )
 
 
@@ -71,6 +83,7 @@ def summarize(
         oracle=table,
         open=(*_open(fleet, found), *oracle.still_open(cells)),
         command=command(row.name),
+        engine_command=engine_command(row.name),
         took=tuple(_took(exhibits)),
         evidence=tuple(x.line for x in exhibits if x.line.id in used),
     )

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Literal
 
+import msgspec
+
 from thorprobe.errors import UsageError
 from thorprobe.plan import shipped
 from thorprobe.plan.policy import (
@@ -17,6 +19,8 @@ from thorprobe.plan.policy import (
     row_ranges,
 )
 from thorprobe.record import PORTABLE_CLUSTER, LaunchSpec, Record, Verdict, Workload
+from thorprobe.vllm import operator_plan
+from thorprobe.vllm.words import OperatorLibrary
 from thorprobe.words.shipped import ShippedKernel
 
 DEFAULT_POLICIES = ("e126687a9a", "0.33.0")
@@ -53,7 +57,8 @@ class ArmsOptions(Record, frozen=True, kw_only=True):
     one per path. ``stride`` 0 is ``columns``. ``compiled`` asks for the kernels compiled with their
     cluster size, as upstream's are; ``repeats`` > 0 for times. ``call_site`` says which settings of
     vLLM the rows come from. ``shipped`` are the kernels of a file that are launched instead of
-    thorprobe's own, one for each k, all of the one policy.
+    thorprobe's own, one for each k, all of the one policy. ``library`` has the operators that
+    are called instead, behind the gate of each policy: vLLM's own.
     """
 
     policies: tuple[str, ...] = DEFAULT_POLICIES
@@ -72,6 +77,7 @@ class ArmsOptions(Record, frozen=True, kw_only=True):
     alternatives: bool = True
     call_site: str = ""
     shipped: tuple[ShippedKernel, ...] = ()
+    library: OperatorLibrary | msgspec.UnsetType = msgspec.UNSET
 
 
 class ArmProbe(Record, frozen=True, kw_only=True):
@@ -167,6 +173,8 @@ def plan(options: ArmsOptions) -> tuple[ArmProbe, ...]:
     rows = options.rows or default_rows(policies, options.capability[0])
     _check_shape(options, stride, rows)
     _check_shipped(options, stride)
+    if options.library:
+        operator_plan.check(options, options.library)
     probes: list[ArmProbe] = []
     for policy in policies:
         for k in options.k:
@@ -257,6 +265,9 @@ def _check_shipped(options: ArmsOptions, stride: int) -> None:
 def _probes(
     options: ArmsOptions, policy: Policy, rows: int, *, k: int, stride: int, lengths: list[int]
 ) -> list[ArmProbe]:
+    if options.library:
+        asked = (options, options.library, policy, rows)
+        return list(operator_plan.probes(*asked, k=k, stride=stride, lengths=lengths))
     cluster, path = dispatch(policy, rows, options.capability[0])
     is_open, reason = gate(policy, rows, stride, options.capability)
 

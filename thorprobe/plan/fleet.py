@@ -75,9 +75,9 @@ class Candidate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A candidate for the row's oracle.
 
     ``vllm`` is the dispatch policy that ``pin`` names, with ``gate`` in the place of its own where
-    one is named. ``transformers`` is the model's reference and ``ladder`` the same with thorprobe's
-    selection, both of version ``at_least`` or later, or exactly ``pin``. Nothing of thorprobe runs
-    an ``external`` one.
+    one is named, or with thorprobe's drop-in in the mode ``drop_in``. ``transformers`` is the
+    model's reference and ``ladder`` the same with thorprobe's selection, both of version
+    ``at_least`` or later, or exactly ``pin``. Nothing of thorprobe runs an ``external`` one.
     """
 
     kind: CandidateKind
@@ -87,6 +87,7 @@ class Candidate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pin: str = ""
     at_least: VersionText = ""
     gate: str = ""
+    drop_in: Literal["", "fallback", "always"] = ""
     gate_open: tuple[GateOpen, ...] = ()
 
     def __post_init__(self) -> None:
@@ -95,6 +96,10 @@ class Candidate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             self._check_policy()
         elif self.gate or self.gate_open:
             raise ValueError(f"candidate {self.oracle} has a gate, and only vllm has one")
+        elif self.drop_in:
+            raise ValueError(f"candidate {self.oracle} has a drop-in, and only vllm has one")
+        if self.drop_in and (self.gate or self.gate_open):
+            raise ValueError(f"candidate {self.oracle} has a drop-in and a gate: it is one of them")
 
     def _check_policy(self) -> None:
         from thorprobe.plan.policy import names
@@ -121,7 +126,7 @@ class Candidate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def shipped(self) -> bool:
         """Whether upstream ships it as it is."""
-        return self.kind != "ladder" and not self.gate
+        return self.kind != "ladder" and not self.gate and not self.drop_in
 
 
 class Fleet(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -245,7 +245,7 @@ def mismatch(wanted_device: ScenarioDevice, device: Device) -> str:
         return f"profile {device.profile} answered, not a GPU"
     elif wanted_device.gpu not in device.name:
         return f"the GPU is {device.name}, not {wanted_device.gpu}"
-    if partition.parse(device.partition) != partition.parse(wanted_device.partition):
+    if not partition.same(device.partition, wanted_device.partition):
         return (
             f"partition {device.partition or 'none'} answered, "
             f"not {wanted_device.partition or 'the whole device'}"

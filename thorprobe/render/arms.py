@@ -9,6 +9,7 @@ from thorprobe.record import ArmRow, ArmsSummary, Device, Document, GateSummary,
 from thorprobe.render import words
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table
+from thorprobe.vllm.words import is_operator
 from thorprobe.words.shipped import is_shipped
 
 NO_CLUSTER = "none"
@@ -19,7 +20,7 @@ KERNEL = (
 )
 """What was launched, and what of it may be said of the kernel that a model calls."""
 
-OWN, SHIPPED = "thorprobe's kernel", "the shipped kernel"
+OWN, SHIPPED, OPERATOR = "thorprobe's kernel", "the shipped kernel", "vLLM's operator"
 
 ONE_CTA_LENGTH = 16_384
 """Longest row that one CTA of a cluster selects alone (kernels/topk.cu, as upstream's)."""
@@ -38,6 +39,8 @@ TIMED = "median of 7 graph replays, inputs warm in cache where they fit, largest
 
 
 def _whose(summary: ArmsSummary) -> str:
+    if any(is_operator(arm.kernel) for arm in summary.arms):
+        return OPERATOR
     return SHIPPED if any(is_shipped(arm.kernel) for arm in summary.arms) else OWN
 
 
@@ -105,6 +108,8 @@ def meanings(summary: ArmsSummary, document: Document) -> list[tuple[str, str]]:
     headings = {line for column in table(summary, device).columns for line in column.heading}
     whose = _whose(summary)
     told = {word: sentence.replace(OWN, whose) for word, sentence in MEANINGS.items()}
+    if whose == OPERATOR:
+        told["best"] += "; 1: persistent_topk, which has no cluster, was faster"
     found = [(word, sentence) for word, sentence in told.items() if word in headings]
     found += [
         (heading, f"verdict with the claim {plain(claim)} added to the layout")

@@ -13,10 +13,12 @@ from thorprobe.judge.cost import OWN_KERNEL
 from thorprobe.judge.kernel_name import image, kernels_text
 from thorprobe.judge.ranges import span, spans
 from thorprobe.record import GateSummary, Origin
+from thorprobe.render import audit_choices
 from thorprobe.render.audit_installed import installed_sections
 from thorprobe.render.escape import plain
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
+from thorprobe.vllm.words import is_operator
 from thorprobe.words.audit import (
     Audit,
     AuditResult,
@@ -46,9 +48,13 @@ SHIPPED = (
     "gate of another version is held against them where cluster, threads and bytes are the same, "
     "and the results are none of that version's kernel"
 )
+OPERATORS = (
+    "Launches marked as vLLM's operators are calls of those through torch, host code and all, and "
+    "of persistent_topk too; a gate of another version is held against the same library"
+)
 BUILD = "Whether a build holds code for a device at all is another question: `thorprobe inspect`"
 _COST = (
-    "What vLLM falls back to is persistent_topk, and no time of it in a partition is on record: "
+    "What vLLM falls back to is persistent_topk, and no time of it in {where} is on record: "
     "what a shut gate costs against it is not established. Beside an arm stands what ran without "
     "a cluster at the same rows, where something did, which bounds nothing. Times of one kernel "
     "say nothing of another's"
@@ -86,9 +92,15 @@ def sheet(answer: Audit) -> Sheet:
 def _basis(subjects: Sequence[Subject]) -> Iterator[str]:
     if any(not subject.kernel for subject in subjects):
         yield OWN
-    if any(subject.kernel for subject in subjects):
+    if any(subject.kernel and not _called(subject) for subject in subjects):
         yield SHIPPED
+    if any(_called(subject) for subject in subjects):
+        yield OPERATORS
     yield BUILD
+
+
+def _called(subject: Subject) -> bool:
+    return any(map(is_operator, subject.kernel.split(", ")))
 
 
 def _who(subjects: Sequence[Subject]) -> str:
@@ -118,8 +130,10 @@ def _sections(answer: Audit) -> Iterator[Section]:
             heading=f"Arms behind the gates: {subject.label}", table=_ranges(own, subject)
         )
     if summary.costs:
-        yield Section(heading="What kept-out rows lose", paragraphs=(_COST,), table=_costs(summary))
+        told = _COST.format(where="these partitions" if summary.choices else "a partition")
+        yield Section(heading="What kept-out rows lose", paragraphs=(told,), table=_costs(summary))
         yield Section(pairs=tuple(_sources(summary.costs)))
+    yield from audit_choices.sections(summary)
     if summary.proposal is not None:
         yield Section(
             heading="The gate that would be right, as text for an upstream issue",
@@ -142,7 +156,8 @@ def _subjects(summary: AuditSummary) -> Iterator[tuple[str, str]]:
         if subject.kernel:
             labels = subject.kernel.split(", ")
             digits = " and ".join(dict.fromkeys(map(image, labels)))
-            parts.append(f"launched were {kernels_text(labels)} of image {digits}")
+            did, of = ("called", "library") if _called(subject) else ("launched", "image")
+            parts.append(f"{did} were {kernels_text(labels)} of {of} {digits}")
         if device.basis:
             parts.append(f"rests on {device.basis}")
         parts += [f"claim {c.id}: {c.statement} (source: {c.source})" for c in device.claims]
@@ -307,6 +322,7 @@ def _legend(answer: Audit) -> Iterator[tuple[str, str]]:
             yield finding.value, _FINDINGS[finding]
     if summary.costs:
         yield from _COSTS.items()
+    yield from audit_choices.meanings(summary)
     for cause in sorted({part.cause for part in parts if part.cause}):
         yield cause, BY_KEY[cause].sentence if cause in BY_KEY else "a cause of another version"
 

@@ -11,6 +11,7 @@ from thorprobe.record import ArmsSummary, Document, Outcome
 from thorprobe.render import arms, shipped, sweep, words
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Table
+from thorprobe.vllm import operator_page
 
 _RANGE = re.compile(r"\d+-\d+")
 
@@ -18,7 +19,7 @@ _RANGE = re.compile(r"\d+-\d+")
 def legend(document: Document, tables: Iterable[Table]) -> list[tuple[str, str]]:
     """Return (word, meaning) for the headings and cells present, then for the causes named."""
     if isinstance(document.summary, ArmsSummary):
-        found = arms.meanings(document.summary, document)
+        found = arms.meanings(document.summary, document) + operator_page.meanings(document)
         found += _codes(document, {str(arm.code) for arm in document.summary.arms if arm.code})
         return found + _causes(_arm_causes(document.summary))
     present = {word for table in tables for word in table.words()}

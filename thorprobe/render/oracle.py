@@ -4,10 +4,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from thorprobe.evidence import Evidence, Kind
+from thorprobe.judge.oracle_engine import MODEL
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Table, counted, words
 from thorprobe.words.exhibit import EvidenceLine
 from thorprobe.words.oracle import Cell, Gateable, OracleEntry, OracleSummary
+
+_ENGINE_RAN = ("E3", "E4", "E5")
 
 EVIDENCE = "Evidence, each file with its SHA-256"
 
@@ -114,7 +117,9 @@ def _status(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     predicted = " (predicted)" if cell.gateable is Gateable.NO_PREDICTED else ""
-    return f"{cell.status.value}{predicted}"
+    # What an engine ran is no checkpoint, and the cell says so.
+    reduced = f" ({MODEL})" if cell.rule in _ENGINE_RAN else ""
+    return f"{cell.status.value}{predicted}{reduced}"
 
 
 KIND = Kind(type=Evidence[Cell, OracleSummary], sheet=sheet)

@@ -14,6 +14,7 @@ from thorprobe.render import arms, claim_remarks, shipped, sweep
 from thorprobe.render.escape import plain
 from thorprobe.render.legend import legend
 from thorprobe.render.table import Table, counted
+from thorprobe.vllm import operator_page
 
 RULED_OUT = "Ruled out"
 EXCLUDED = "Excluded by the launch itself"
@@ -48,8 +49,11 @@ def page(document: Document) -> Page:
     summary = document.summary
     if isinstance(summary, ArmsSummary):
         tables = [arms.table(summary, document.device)]
-        remarks = arms.remarks(summary, document)
-        kind = f"Top-k arms{_of_shipped(document)}"
+        beside = operator_page.table(document)
+        tables += [beside] if beside is not None else []
+        remarks = arms.remarks(summary, document) + operator_page.remarks(document)
+        whose = " of vLLM's operators" if operator_page.library(document) else ""
+        kind = f"Top-k arms{whose or _of_shipped(document)}"
     else:
         tables = sweep.tables(document)
         without = sweep.without_opt_in(document)
@@ -142,7 +146,8 @@ def _rests_on(document: Document) -> list[tuple[str, str]]:
     device = document.device
     found = []
     if isinstance(document.summary, ArmsSummary):
-        found.append(("Kernel", shipped.kernels(document) or arms.KERNEL))
+        told = operator_page.library(document) or shipped.kernels(document)
+        found.append(("Kernel", told or arms.KERNEL))
     elif told := shipped.kernels(document):
         found.append(("Kernels", told))
     if device.basis:

@@ -19,7 +19,7 @@ from thorprobe.render.oracle import (
 )
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, words
-from thorprobe.words.exhibit import AUDIT, MODEL
+from thorprobe.words.exhibit import AUDIT, ENGINE, MODEL
 from thorprobe.words.oracle import Cell
 from thorprobe.words.row import ArmAnswer, ArmLine, Loss, Owed, RowSummary, SizesLine, Told, Who
 
@@ -31,6 +31,10 @@ _TIMES = (
 _OWNER = (
     "In a checkout of thorprobe; no vLLM is needed, and what is measured takes the prediction's "
     "place. No time of the device is on record; elsewhere the measuring parts took:"
+)
+_IN_VLLM = (
+    "In the environment of a vLLM, in a checkout of thorprobe: its engine alone, whose death is an "
+    "answer, and with the drop-in"
 )
 _LEGEND = (
     ("measured", "launched and answered by that device"),
@@ -69,6 +73,7 @@ def sheet(evidence: Evidence[Cell, RowSummary]) -> Sheet:
             ),
             *_told("Gate audit", AUDIT, summary.told, marks),
             *_told("The model's own selection", MODEL, summary.told, marks),
+            *_told("vLLM's own engine", ENGINE, summary.told, marks),
             Section(heading="Oracles", table=entries_table(entries)),
             Section(heading="Oracles on each device", table=matrix(entries, evidence.results)),
             Section(heading="Why", pairs=tuple(reasons(evidence.results, marks))),
@@ -80,10 +85,21 @@ def sheet(evidence: Evidence[Cell, RowSummary]) -> Sheet:
                 code=summary.command,
                 language="sh",
             ),
+            *_in_vllm(summary),
             Section(heading=EVIDENCE, pairs=tuple(evidence_pairs(summary.evidence))),
         ),
         legend=(*_LEGEND, *summary.oracle.rules.items()),
     )
+
+
+def _in_vllm(summary: RowSummary) -> Iterator[Section]:
+    if summary.engine_command:
+        yield Section(
+            heading=f"What the owner of {summary.subject} runs beside a vLLM",
+            paragraphs=(_IN_VLLM,),
+            code=summary.engine_command,
+            language="sh",
+        )
 
 
 def _owed(owed: Owed, marks: Mapping[str, str]) -> Section:

@@ -91,6 +91,7 @@ class Context:
                 f"{', '.join(map(str, range(count))) or 'none'}",
                 "`thorprobe doctor` lists them",
             )
+        self.ordinal = ordinal
         self.handle = require("cuDeviceGet", driver.cuDeviceGet(ordinal))
         context = require("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(self.handle))
         require("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))

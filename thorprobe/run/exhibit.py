@@ -17,14 +17,16 @@ from thorprobe.plan.qwen4exp import TINY
 from thorprobe.record import ArmsSummary, Device, Origin, Record, SweepSummary
 from thorprobe.words.exhibit import (
     AUDIT,
+    ENGINE,
     MODEL,
     THROUGH_MODEL,
+    EngineFacts,
     EvidenceLine,
     Exhibit,
     ModelFacts,
 )
 
-ANSWERS = (AUDIT, MODEL, THROUGH_MODEL)
+ANSWERS = (AUDIT, ENGINE, MODEL, THROUGH_MODEL)
 """Commands whose single answers bear on a row, besides the stores of launches."""
 
 MAX_FILES = 1_000
@@ -122,6 +124,7 @@ def _of_answer(path: Path) -> Exhibit:
         capability=gpu.capability if gpu else (0, 0),
         wall_s=answer.wall_s,
         model=_model(answer) if answer.command == MODEL else None,
+        engines=tuple(map(_engine, answer.results)) if answer.command == ENGINE else (),
     )
 
 
@@ -139,6 +142,37 @@ def _model(answer: Any) -> ModelFacts:
         sets_equal=summary.sets_equal,
         tokens_equal=summary.tokens_equal,
         transformers=answer.software.get("transformers", ""),
+    )
+
+
+def _engine(run: Any) -> EngineFacts:
+    """Take the facts of one engine by the names that the JSON contract gives them."""
+    untimed = [case for case in run.cases if case.times is None]
+    checks = [check for case in untimed for check in case.checks.values()]
+    alike = [case.likeness for case in untimed if case.likeness is not None]
+    repeats = [case.repeats for case in untimed if case.repeats is not None]
+    death = run.death
+    died = ""
+    # An end outside of the selection says nothing of it.
+    if death is not None and death.last is not None:
+        rows = f"{death.last.rows:,} row{'' if death.last.rows == 1 else 's'}"
+        died = f"in {death.last.op} of {rows}: {death.text}"
+    return EngineFacts(
+        version=run.versions.get("vllm", ""),
+        drop_in=run.drop_in,
+        graphs=run.graphs,
+        partition=run.partition,
+        prompts=tuple(sorted({case.prompt_tokens for case in untimed})),
+        rows=sum(check.rows for check in checks),
+        wrong_rows=sum(check.wrong_rows for check in checks),
+        positions=sum(one.positions for one in alike),
+        ties=sum(one.ties for one in alike),
+        other_tokens=sum(one.other for one in alike),
+        wrong_sets=sum(one.prefill.wrong + one.decode.wrong for one in alike),
+        runs=max((one.runs for one in repeats), default=0),
+        sequences=max((one.sequences for one in repeats), default=0),
+        traces=max((one.traces for one in repeats), default=0),
+        died=died,
     )
 
 

@@ -7,27 +7,36 @@ reports a sticky error costs one record; it is replaced and the batch goes on.
 """
 
 import ctypes
-import ctypes.util
 import os
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.record import Device, LaunchSpec, Observed, Origin, Outcome, Status
-from thorprobe.run import wire
+from thorprobe.run import child, wire
 from thorprobe.run.shipped import Shipped
 
+if TYPE_CHECKING:
+    from thorprobe.vllm.library_file import LibraryFile
+
 DEADLINE_S = 10.0
-_PATIENCE = {"start": 90.0, "compile": 180.0, "check": 120.0, "input": 120.0, "time": 60.0}
+_PATIENCE = {
+    "start": 90.0,
+    "compile": 180.0,
+    "load": 90.0,
+    "check": 120.0,
+    "input": 120.0,
+    "time": 60.0,
+    "profile": 60.0,
+}
 # Seconds for stages that are slow without being stuck: first imports, NVRTC, torch, many launches.
 _SILENCE_S = 15.0
 _KILL_S = 5.0
@@ -39,8 +48,7 @@ _MAX_LOST_IN_A_ROW = 4
 
 def driver_present() -> bool:
     """Say whether a CUDA driver library can be loaded; cheap, and starts nothing."""
-    names = ("libcuda.so.1", "libcuda.so", ctypes.util.find_library("cuda") or "")
-    for name in filter(None, names):
+    for name in ("libcuda.so.1", "libcuda.so"):
         try:
             ctypes.CDLL(name)
         except OSError:
@@ -53,18 +61,13 @@ class _Worker:
     """One worker process and the thread that listens to it."""
 
     def __init__(self, command: Sequence[str], setup: wire.Setup, log_file: Path) -> None:
-        environment = os.environ | {
-            "CUDA_LOG_FILE": str(log_file),
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")))
-            ),
-        }
-        self.process = subprocess.Popen(
+        loud = bool(os.environ.get("THORPROBE_WORKER_STDERR"))
+        self.process = child.start(
             command,
+            env=child.environment() | {"CUDA_LOG_FILE": str(log_file)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if not os.environ.get("THORPROBE_WORKER_STDERR") else None,
-            env=environment,
+            stderr=None if loud else subprocess.DEVNULL,
         )
         self.messages: queue.SimpleQueue[wire.FromWorker | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -134,7 +137,7 @@ class GpuAnswerer:
 
         ``command`` starts another program that speaks thorprobe.run.wire, and needs no driver.
         """
-        self._command = tuple(command) or (sys.executable, "-m", "thorprobe.run.worker")
+        self._command = tuple(command) or child.python("thorprobe.run.worker")
         if not command and not driver_present():
             raise CouldNotProbeError(
                 f"device {ordinal} cannot be measured: there is no CUDA driver on this machine",
@@ -147,7 +150,7 @@ class GpuAnswerer:
         self._starts = 0
         self.software: dict[str, str] = {}
         self.inputs: dict[str, str] = {}
-        self._loads: tuple[wire.Load, ...] = ()
+        self._loads: tuple[wire.Load | wire.Operators, ...] = ()
         self._worker: _Worker | None = None
         self.device: Device = self._start()
 
@@ -176,7 +179,8 @@ class GpuAnswerer:
                 status = self._stop()
                 raise CouldNotProbeError(
                     f"the worker ended with status {status} before it was ready",
-                    "run again with THORPROBE_WORKER_STDERR=1 to see what it printed",
+                    "run again with THORPROBE_WORKER_STDERR=1 to see what it printed"
+                    + "".join(f"; it does not get `{e}` of PYTHONPATH" for e in child.left_out()),
                 )
 
     def _stop(self) -> int:
@@ -187,6 +191,39 @@ class GpuAnswerer:
         """End the worker and remove the driver's log file."""
         self._stop()
         self._folder.cleanup()
+
+    def attach_operators(self, file: "LibraryFile") -> None:
+        """Let the worker load a library of vLLM, whose operators later launches may name.
+
+        Raises CouldNotProbeError with the worker's own sentence where it cannot.
+        """
+        asked = wire.Operators(path=str(file.path), version=file.version, sha256=file.sha256)
+        worker = self._worker
+        if worker is None:
+            self._start()
+            worker = self._worker
+        if worker is None:
+            return
+        worker.send([asked])
+        began = time.monotonic()
+        while True:
+            left = _PATIENCE["start"] - (time.monotonic() - began)
+            try:
+                message = worker.messages.get(timeout=max(left, 0.01))
+            except queue.Empty:
+                message = None
+            if isinstance(message, wire.Ready):
+                break
+            if message is None or isinstance(message, wire.Failed):
+                status = self._stop()
+                if isinstance(message, wire.Failed):
+                    raise CouldNotProbeError(message.sentence, message.hint)
+                raise CouldNotProbeError(
+                    f"the worker ended with status {status} while it loaded `{file.path.name}`",
+                    "run again with THORPROBE_WORKER_STDERR=1 to see what it printed",
+                )
+        self._loads += (asked,)
+        self.inputs |= file.inputs
 
     def attach(self, shipped: Shipped) -> None:
         """Take kernels that later launches may name; every worker is told of them."""
@@ -255,6 +292,8 @@ class GpuAnswerer:
                 if message.poisoned:
                     self._stop()
                 return _Reply(message.outcome, untried=message.untried)
+            if isinstance(message, wire.Ready):
+                continue
             if isinstance(message, wire.Beat):
                 if message.stage != stage:
                     stage, progressed = message.stage, heard

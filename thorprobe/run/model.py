@@ -98,7 +98,7 @@ class ModelAnswerer:
         return f"its block and dynamic shared memory are not known: {spec.threads} threads and none"
 
     def _same_partition(self, spec: LaunchSpec) -> None:
-        if str(partitions.parse(spec.partition) or "") != self.device.partition:
+        if not partitions.same(spec.partition, self.device.partition):
             raise UsageError(
                 f"partition `{spec.partition}` was asked of a model of "
                 f"`{self.device.partition or 'the whole device'}`",

@@ -4,7 +4,7 @@
 import ctypes
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -18,7 +18,11 @@ from thorprobe.run import workload as inputs
 from thorprobe.run.context import Context, DriverLog, answer, require
 from thorprobe.run.launch import Launch, Parameters, pointers_and_words
 from thorprobe.run.shipped_module import QUERIED, ModuleRefusedError, ShippedModules, parameters
+from thorprobe.vllm.words import is_operator
 from thorprobe.words.shipped import is_shipped
+
+if TYPE_CHECKING:
+    from thorprobe.vllm.operator_probe import OperatorProber
 
 _MAGIC = 0x7470_726F
 _HEAD_WORDS = 4096
@@ -85,6 +89,7 @@ class Prober:
         self._uploaded: Workload | None = None
         self._made: Any = None
         self._nonce = 1
+        self._operators: OperatorProber | None = None
         self.compiler = ""
         self.dead = False
         """True once a sticky error has finished the context."""
@@ -94,6 +99,23 @@ class Prober:
     def adopt(self, load: wire.Load) -> None:
         """Know the shipped kernels that later launches may name."""
         self._shipped.adopt(load.kernels, load.images)
+
+    def load(self, asked: wire.Operators) -> None:
+        """Load a library of vLLM, whose operators later launches may name; once is enough.
+
+        Raises CouldNotProbeError where torch or the library is not what it must be.
+        """
+        if self._operators is None:
+            from thorprobe.vllm.operator_worker import opened
+
+            self._stage("load")
+            self._operators = opened(asked, self._context, self.oracle, self._stage)
+
+    def oracle(self) -> inputs.Oracle:
+        """Return what results are compared with, made when it is first needed."""
+        if self._oracle is None:
+            self._oracle = inputs.oracle(self._oracle_name)
+        return self._oracle
 
     def function(self, spec: LaunchSpec) -> Any:
         """Return the launch's function, compiled or shipped, loaded once."""
@@ -149,15 +171,15 @@ class Prober:
             outcome = _outcome(spec, Status.ERROR, note=note)
             self.dead = bool(answer(driver.cuCtxSynchronize())[0])
         elapsed = (time.perf_counter() - started) * 1e6
-        return msgspec.structs.replace(
-            outcome, driver_log=self._log.take(), duration_us=round(elapsed, 1)
-        )
+        rest = self._log.take()
+        # An operator's call has its sentences already: the rest is not about the call.
+        said = rest if outcome.driver_log is None else outcome.driver_log
+        return msgspec.structs.replace(outcome, driver_log=said, duration_us=round(elapsed, 1))
 
     def _answer(self, spec: LaunchSpec) -> Outcome:
-        function = self.function(spec)
-        stream = self._context.stream
-        default_smem = self._default_smem[spec.kernel, spec.compiled_cluster]
-        launch = Launch(spec, function, stream, self._stage, default_smem)
+        if is_operator(spec.kernel):
+            return self._answer_operator(spec)
+        launch = self._launch(spec)
         if launch.prior_error():
             self.dead = self.untried = True
             note = "the context was already dead before this probe"
@@ -188,6 +210,25 @@ class Prober:
                     observed, time_us=round(timed[0], 3), time_spread_us=round(timed[1], 3)
                 )
         return _outcome(spec, status, observed=observed, calls=launch.calls, note=note)
+
+    def _launch(self, spec: LaunchSpec) -> Launch:
+        function = self.function(spec)
+        default_smem = self._default_smem[spec.kernel, spec.compiled_cluster]
+        return Launch(spec, function, self._context.stream, self._stage, default_smem)
+
+    def _answer_operator(self, spec: LaunchSpec) -> Outcome:
+        """Call an operator of vLLM; what fits is asked for thorprobe's own kernel."""
+        if self._operators is None:
+            message = f"`{spec.kernel}` was asked about, but its library is not loaded"
+            raise ThorprobeError(message)
+        outcome = self._operators.answer(spec, self._fits, self._log.take)
+        self.dead, self.untried = self._operators.dead, self._operators.untried
+        return outcome
+
+    def _fits(self, spec: LaunchSpec) -> tuple[Observed, Any]:
+        own = msgspec.structs.replace(spec, kernel="topk", compiled_cluster=0)
+        launch = self._launch(own)
+        return launch.query(), tuple(launch.calls)
 
     def _parameters(self, spec: LaunchSpec) -> Parameters:
         self._stage("input")
@@ -269,9 +310,7 @@ class Prober:
             return None
         chosen = np.empty((work.rows, work.k), dtype=np.int32)
         self._memory.read("chosen", chosen)
-        if self._oracle is None:
-            self._oracle = inputs.oracle(self._oracle_name)
-        return inputs.check(work, self._made, chosen, self._oracle)
+        return inputs.check(work, self._made, chosen, self.oracle())
 
     def _read_topk(self, spec: LaunchSpec, observed: Observed) -> tuple[Observed, str]:
         work, check = spec.workload, self._compared(spec)

@@ -189,9 +189,8 @@ class Profile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return "; ".join(known)
 
     def _partition(self, text: str) -> PartitionMap:
-        wanted = str(partitions.parse(text) or "")
         for known in self.partitions:
-            if known.spec == wanted:
+            if partitions.same(known.spec, text):
                 return known
         measured = ", ".join(p.spec for p in self.partitions)
         raise UsageError(

@@ -93,7 +93,7 @@ def build(options: ModelOptions, place: Place) -> Model:
         network = library.AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation="sdpa"
         )
-    return _model(network, place, f"Qwen4Exp, {size.sentence}")
+    return wrapped(network, place, f"Qwen4Exp, {size.sentence}")
 
 
 def _loaded(options: ModelOptions, place: Place, library: Any) -> Model:
@@ -128,7 +128,7 @@ def _loaded(options: ModelOptions, place: Place, library: Any) -> Model:
             f"`--checkpoint {folder}` cannot be loaded: {reason}",
             "the folder is one that transformers' `save_pretrained` or the publisher wrote",
         ) from error
-    return _model(network.to(place.torch_device), place, f"Qwen4Exp, checkpoint {folder.name}")
+    return wrapped(network.to(place.torch_device), place, f"Qwen4Exp, checkpoint {folder.name}")
 
 
 class _Config(Record, frozen=True, kw_only=True):
@@ -153,7 +153,8 @@ def _kind(folder: Path) -> str:
         raise UsageError(f"`{path}` is no config: {error}", "name another folder") from error
 
 
-def _model(network: Any, place: Place, sentence: str) -> Model:
+def wrapped(network: Any, place: Place, sentence: str) -> Model:
+    """Return a network with the numbers of its config. Raises UsageError without an indexer."""
     config = network.config.get_text_config()
     # Names of layer types changed between versions; the indexer's class is what gets replaced.
     indexers = [m for m in network.modules() if type(m).__name__ == CLASS]

@@ -21,6 +21,9 @@ _ENVIRONMENT = (
     "CUDA_MODULE_LOADING",
     "CUDA_LOG_FILE",
     "NVIDIA_VISIBLE_DEVICES",
+    "THORPROBE_VLLM",
+    "THORPROBE_VLLM_LOG",
+    "VLLM_PLUGINS",
     "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB",
 )
 # An allow-list: other variables can hold secrets.

@@ -28,6 +28,18 @@ class Load(Record, tag="load", frozen=True, kw_only=True):
     images: dict[str, str]
 
 
+class Operators(Record, tag="operators", frozen=True, kw_only=True):
+    """Load this library of vLLM, whose operators later launches name; answered by Ready."""
+
+    path: str
+    version: str
+    sha256: str
+
+
+class Ready(Record, tag="ready", frozen=True, kw_only=True):
+    """The library is loaded and its operators are those that are known."""
+
+
 class Hello(Record, tag="hello", frozen=True, kw_only=True):
     """The worker is ready: what it found."""
 
@@ -61,8 +73,8 @@ class Answer(Record, tag="answer", frozen=True, kw_only=True):
     compiler: str
 
 
-ToWorker = Setup | Ask | Load
-FromWorker = Hello | Failed | Beat | Answer
+ToWorker = Setup | Ask | Load | Operators
+FromWorker = Hello | Failed | Beat | Answer | Ready
 
 encode = msgspec.json.Encoder().encode
 to_worker = msgspec.json.Decoder(ToWorker).decode

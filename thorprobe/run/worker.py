@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker process: owns the CUDA context, answers launches, and may die of them.
 
-Started by thorprobe.run.gpu as ``python -m thorprobe.run.worker``. It speaks JSON lines on its
+Started by thorprobe.run.gpu as thorprobe.run.child tells. It speaks JSON lines on its
 standard streams; whatever libraries print goes to standard error.
 """
 
@@ -73,6 +73,9 @@ def _work(line: _Line, messages: Any) -> None:
         message = wire.to_worker(text)
         if isinstance(message, wire.Load):
             prober.adopt(message)
+        if isinstance(message, wire.Operators):
+            prober.load(message)
+            line.send(wire.Ready())
         if not isinstance(message, wire.Ask):
             continue
         outcome = prober.answer(message.spec)
@@ -110,7 +113,3 @@ def main() -> None:
     finally:
         # Destructors of a poisoned context can block; nothing here needs them.
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -142,6 +142,41 @@ class Cost(Record, frozen=True, kw_only=True):
     other_source: str = ""
 
 
+class Took(Record, frozen=True, kw_only=True):
+    """What one gate takes: a cluster size in CTAs, or 0 for persistent_topk.
+
+    ``us`` is its time, None where the launch is refused with ``code``.
+    """
+
+    cluster: int
+    us: float | None = None
+    code: int | None = None
+
+
+class Choice(Record, frozen=True, kw_only=True):
+    """One shape of which persistent_topk was timed: what a reject costs, and what is best.
+
+    ``cluster`` is the arm that the host code picks, ``arm_us`` None where it was not timed or is
+    refused (``arm_code``). ``best_cluster`` is the fastest of ``tried``: cluster sizes, and 0 for
+    persistent_topk. ``took`` says by gate what it takes; ``sources`` name the stores of the times.
+    """
+
+    subject: str
+    rows: int
+    columns: int
+    length: int
+    k: int
+    cluster: int
+    arm_us: float | None = None
+    arm_code: int | None = None
+    persistent_us: float
+    best_cluster: int
+    best_us: float
+    tried: tuple[int, ...]
+    took: dict[str, Took]
+    sources: tuple[str, ...]
+
+
 class Proposal(Record, frozen=True, kw_only=True):
     """The gate that would be right, as text for an upstream issue."""
 
@@ -152,6 +187,7 @@ class Proposal(Record, frozen=True, kw_only=True):
 class AuditSummary(Record, tag="audit", tag_field="kind", frozen=True, kw_only=True):
     """What an audit found: ``on[subject][gate]`` has the rows decided wrongly.
 
+    ``choices`` is absent where no time of persistent_topk is in the evidence.
     ``causes[subject]`` maps each cause of a refusal to its code and the cluster sizes it refuses.
     """
 
@@ -162,6 +198,7 @@ class AuditSummary(Record, tag="audit", tag_field="kind", frozen=True, kw_only=T
     on: dict[str, dict[str, GateOnSubject]]
     causes: dict[str, dict[str, "Refused"]] = msgspec.field(default_factory=dict)
     costs: tuple[Cost, ...] = ()
+    choices: tuple[Choice, ...] | msgspec.UnsetType = msgspec.UNSET
     installed: Installed | None = None
     proposal: Proposal | None = None
 

@@ -7,6 +7,7 @@ from thorprobe.record import ArmsSummary, Origin, Record, SweepSummary
 
 MODEL = "model-topk"
 AUDIT = "audit"
+ENGINE = "model-topk --engine"
 THROUGH_MODEL = "topk-arms --through-model"
 # The commands, as evidence names them, whose single answers bear on a row.
 
@@ -31,6 +32,34 @@ class ModelFacts(Record, frozen=True, kw_only=True):
     transformers: str = ""
 
 
+class EngineFacts(Record, frozen=True, kw_only=True):
+    """What one start of vLLM's engine says of its selection.
+
+    ``prompts`` are the prompt tokens of the cases that ended, ``rows`` those held against
+    torch.topk. Of ``positions`` best tokens, ``ties`` are others than transformers' in a tie and
+    ``other_tokens`` others without one; ``wrong_sets`` counts queries. The same prompts ran
+    ``runs`` times at most a case, with so many ``sequences`` and ``traces`` in the worst. ``died``
+    says in which call of the selection it ended, empty where it did not. ``partition`` is that of
+    the operators alone.
+    """
+
+    version: str
+    drop_in: str = ""
+    graphs: str = ""
+    partition: str = ""
+    prompts: tuple[int, ...] = ()
+    rows: int = 0
+    wrong_rows: int = 0
+    positions: int = 0
+    ties: int = 0
+    other_tokens: int = 0
+    wrong_sets: int = 0
+    runs: int = 0
+    sequences: int = 0
+    traces: int = 0
+    died: str = ""
+
+
 class EvidenceLine(Record, frozen=True, kw_only=True):
     """An evidence file by name and hash, with who answered and what it found.
 
@@ -49,6 +78,8 @@ class EvidenceLine(Record, frozen=True, kw_only=True):
 class Exhibit(Record, frozen=True, kw_only=True):
     """An evidence file, judged anew; ``sweep``, ``arms`` or ``model`` is there where it is one.
 
+    ``engines`` are the starts of vLLM's engine that an answer holds.
+
     ``device`` is the name of the GPU, empty for a CPU. ``capability`` is that of the device and
     ``dispatched`` the one that the arms were chosen for. ``wall_s`` is what the run took, 0 where
     it is not known.
@@ -64,3 +95,4 @@ class Exhibit(Record, frozen=True, kw_only=True):
     sweep: SweepSummary | None = None
     arms: ArmsSummary | None = None
     model: ModelFacts | None = None
+    engines: tuple[EngineFacts, ...] = ()

@@ -83,8 +83,9 @@ class Told(Record, frozen=True, kw_only=True):
 class RowSummary(Record, tag="report", tag_field="kind", frozen=True, kw_only=True):
     """The closing report of a row. ``failing`` are the cluster sizes refused on the subject.
 
-    ``command`` is the one line that its owner runs, ``took`` what its parts took elsewhere, and
-    ``told`` the finding of each answer about the model's selection and of each gate audit.
+    ``command`` is the one line that its owner runs, ``engine_command`` the one in the environment
+    of a vLLM, ``took`` what its parts took elsewhere, and ``told`` the finding of each answer about
+    the model's selection and of each gate audit.
     """
 
     row: str
@@ -101,5 +102,6 @@ class RowSummary(Record, tag="report", tag_field="kind", frozen=True, kw_only=Tr
     oracle: OracleSummary
     open: tuple[str, ...]
     command: str
+    engine_command: str = ""
     took: tuple[str, ...]
     evidence: tuple[EvidenceLine, ...]
