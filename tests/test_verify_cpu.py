@@ -6,6 +6,7 @@ import json
 import math
 import runpy
 from collections import Counter
+from dataclasses import replace as replaced
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,7 +33,7 @@ from thorprobe.bench.verify_shrink import shrink, simpler
 from thorprobe.errors import CouldNotProbeError, ThorprobeError, UsageError
 from thorprobe.evidence import sheets
 from thorprobe.render.sheet import render_text
-from thorprobe.topk import RUNGS, select
+from thorprobe.topk import RUNGS, prepare, select
 from thorprobe.topk.contract import DTYPES
 from thorprobe.topk.variant import VARIANTS
 
@@ -303,6 +304,40 @@ def test_what_is_wrong_is_seen_in_every_mode(broken, mode):
     case = replace(_DENSE, mode=mode, out_gap=3)
     assert not verify_session.repeated(verify_bed.cpu_bed(), case).wrong
     assert verify_session.repeated(verify_bed.cpu_bed(broken), case).wrong
+
+
+def _prepared_wrong(*arguments, out, **options):
+    """Exchange two places of what a prepared call leaves."""
+    made = prepare(*arguments, out=out, **options)
+
+    def call():
+        made()
+        out[0, :2] = out[0, :2].flip(0)
+
+    return call
+
+
+def _prepared_of_the_past(*arguments, out, **options):
+    """Give what was right when the call was prepared."""
+    kept = select(*arguments, out=out, **options).clone()
+    return lambda: out.copy_(kept)
+
+
+@pytest.mark.parametrize(
+    ("broken", "wrong"),
+    [
+        (prepare, []),
+        (_prepared_wrong, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]),
+        (_prepared_of_the_past, [(1, 0), (1, 1), (1, 2)]),
+        (lambda *_arguments, **_options: lambda: None, [(i, j) for i in (0, 1) for j in range(3)]),
+    ],
+)
+def test_a_prepared_call_is_held_against_the_sort_at_every_input(broken, wrong):
+    """It goes past ``select``: one that errs, or still has the first data's answer, is wrong."""
+    bed = replaced(verify_bed.cpu_bed(), prepare=broken)
+    assert verify_session.repeated(bed, replace(_DENSE, mode="prepared")).wrong == wrong
+    # Nothing else is prepared.
+    assert not verify_session.repeated(bed, _DENSE).wrong
 
 
 def test_ties_at_will_allow_another_index_and_nothing_else():
