@@ -31,7 +31,7 @@ def bed(monkeypatch):
 
     play(bench_inquiry, lambda **ladder: BED.opener(BED.PlayedLadder(**ladder)))
     play(calibration_inquiry, BED.room_opener)
-    monkeypatch.setattr("thorprobe.plan.calibration.CalibrationOptions", lambda: BED.SMALL)
+    monkeypatch.setattr("thorprobe.plan.calibration.CalibrationOptions", lambda **_: BED.SMALL)
     return change
 
 
@@ -63,7 +63,8 @@ def bed(monkeypatch):
         (["--fail-on", "refused"], "only `wrong`"),
         (["--costs", "f"], "without `--calibrate`"),
         (["--calibrate", "--rows", "1", "--peer", "torch"], "`--rows`, `--peer` was given"),
-        (["--calibrate", "--k", "64", "--dtype", "float16"], "`--k`, `--dtype` was given"),
+        (["--calibrate", "--k", "64", "--dtype", "float16"], "`--dtype` was given"),
+        (["--calibrate", "--k", "64,512"], "measures one k"),
         (["--calibrate", "--launches", "9", "--ties", "any"], "`--ties`, `--launches` was given"),
         (["--replay", "none.json"], "no such file"),
         (["--replay", "none.json", "--rows", "1", "--k", "64"], "`--rows`, `--k` was given with"),

@@ -84,7 +84,7 @@ def summarize(
         open=(*_open(fleet, found), *oracle.still_open(cells)),
         command=command(row.name),
         engine_command=engine_command(row.name),
-        took=tuple(_took(exhibits)),
+        took=tuple(_took(x for x in exhibits if x.line.id in used)),
         evidence=tuple(x.line for x in exhibits if x.line.id in used),
     )
 
