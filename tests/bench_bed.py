@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
+from thorprobe.driver.stopwatch import NotTimedError, Timing
+from thorprobe.driver.torch_device import Place
 from thorprobe.plan.calibration import CalibrationOptions
 from thorprobe.run import calibration
 from thorprobe.run.bench import Bed
 from thorprobe.run.bench_check import expected
 from thorprobe.run.contender import Ladder, NotTakenError, TorchTopk
-from thorprobe.run.place import Place
-from thorprobe.run.stopwatch import NotTimedError, Timing
 from thorprobe.topk.ladder import waves
 from thorprobe.topk.log import Call, Fall, active
 from thorprobe.words.bench import CopyRate

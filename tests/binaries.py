@@ -47,7 +47,7 @@ score of a row by counting. Code of the tests' own."""
 
 def shipped_cubin(target: str, text: str = SHIPPED) -> bytes:
     """Compile stand-ins of shipped kernels for a target, such as ``sm_90``."""
-    from thorprobe.run import compile as kernels
+    from thorprobe.driver import compile as kernels
 
     return kernels._compile(text, "shipped.cu", (f"-arch={target}", "-std=c++17"))
 

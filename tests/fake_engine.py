@@ -44,8 +44,8 @@ def small():
 def main():
     """Serve as the child does; a partition refuses, and a drop-in selects as thorprobe does."""
     from devices import H200
+    from thorprobe.driver import context
     from thorprobe.errors import CouldNotProbeError
-    from thorprobe.run import context
     from thorprobe.vllm import dropin, engine_child, engine_plan, engine_start
     from thorprobe.vllm.engine_watch import Watch
 

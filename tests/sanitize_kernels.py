@@ -10,8 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from thorprobe.driver.context import Context
 from thorprobe.record import LaunchSpec, Status, Workload
-from thorprobe.run.context import Context
 from thorprobe.run.probe import Prober
 
 SHAPES = ((16_400, 16_400), (20_000, 17_001), (2_000, 1_500), (600, 100), (600, 0))

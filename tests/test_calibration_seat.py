@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from thorprobe.driver.stopwatch import Timing
 from thorprobe.errors import ThorprobeError
 from thorprobe.plan.bench import BenchShape
 from thorprobe.run.bench import load
 from thorprobe.run.calibration import GpuSeat
-from thorprobe.run.stopwatch import Timing
 from thorprobe.topk.ladder import choices
 
 BED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "bench_bed.py")))

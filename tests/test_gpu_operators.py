@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from thorprobe.driver.context import Context
 from thorprobe.errors import ThorprobeError
 from thorprobe.inquiry import inquire
 from thorprobe.plan.arms import ArmsOptions
 from thorprobe.question import ArmsQuestion
 from thorprobe.record import Status, Verdict
-from thorprobe.run.context import Context
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.vllm.operator_option import VllmOperators
 from thorprobe.vllm.operator_seat import GpuSeat

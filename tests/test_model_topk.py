@@ -130,7 +130,7 @@ def test_options_that_no_run_can_have_are_refused(change, told):
 
 def test_too_little_memory_is_told_before_the_model_is_built(monkeypatch):
     """The weights' size and what is free stand in the sentence."""
-    monkeypatch.setattr("thorprobe.run.place._free_memory", lambda: 1 << 30)
+    monkeypatch.setattr("thorprobe.driver.torch_device._free_memory", lambda: 1 << 30)
     with pytest.raises(CouldNotProbeError) as refused:
         inquire(ModelOptions(), "cpu")
     assert "weights take 3.4 GiB" in refused.value.sentence
@@ -139,7 +139,7 @@ def test_too_little_memory_is_told_before_the_model_is_built(monkeypatch):
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
     """A saved model answers as the built one does; only the folder's name is shown."""
-    from thorprobe.run.place import place
+    from thorprobe.driver.torch_device import place
     from thorprobe.run.qwen4exp import build
 
     short = msgspec.structs.replace(TINY, context=40)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thorprobe.driver.partition import FLAGS_OF_GROUPS, Partition, parse, same
 from thorprobe.errors import UsageError
 from thorprobe.plan import arms
-from thorprobe.plan.partition import FLAGS_OF_GROUPS, Partition, parse, same
 from thorprobe.record import Verdict
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.profile import load

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from thorprobe.cli.session import public
+from thorprobe.driver import compile as kernels
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan import layout as layouts
 from thorprobe.plan import shipped as plans
@@ -19,7 +20,6 @@ from thorprobe.plan.sweep import SweepOptions
 from thorprobe.plan.sweep import plan as sweep_plan
 from thorprobe.question import SweepQuestion
 from thorprobe.record import LaunchSpec, Workload
-from thorprobe.run import compile as kernels
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.shipped import open_for, parse, recorded
 from thorprobe.words.shipped import ShippedFunction, ShippedKernel

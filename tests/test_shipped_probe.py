@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from cuda.bindings import driver as real
 
+from thorprobe.driver import launch
 from thorprobe.judge.cause import judge
 from thorprobe.plan.shipped import spec
 from thorprobe.record import Status, Verdict, Workload
-from thorprobe.run import launch, probe, shipped_module, wire
+from thorprobe.run import probe, shipped_module, wire
 from thorprobe.run.shipped_module import QUERIED
 from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 

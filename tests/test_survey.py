@@ -80,7 +80,7 @@ def test_a_compiler_that_does_not_load_is_named(monkeypatch, bare):
     def missing():
         raise CouldNotProbeError("NVRTC cannot be loaded", "pip install nvidia-cuda-nvrtc")
 
-    monkeypatch.setattr("thorprobe.run.compile.nvrtc_version", missing)
+    monkeypatch.setattr("thorprobe.driver.compile.nvrtc_version", missing)
     fact = facts()["NVRTC"]
     assert (fact.found, fact.value) == (False, "NVRTC cannot be loaded")
     assert fact.mend == "pip install nvidia-cuda-nvrtc"
@@ -91,7 +91,7 @@ def test_a_driver_without_bindings_is_a_fact_not_an_error(monkeypatch):
     monkeypatch.setattr(survey, "driver_present", lambda: True)
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     monkeypatch.setitem(sys.modules, "cuda", None)
-    monkeypatch.setattr("thorprobe.run.compile.nvrtc_version", lambda: "13.0")
+    monkeypatch.setattr("thorprobe.driver.compile.nvrtc_version", lambda: "13.0")
     fact = facts()["GPU"]
     assert not fact.found
     assert fact.mend == "pip install cuda-python"

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from thorprobe import topk
-from thorprobe.run.compile import compile_cubin
+from thorprobe.driver.compile import compile_cubin
 from thorprobe.topk import kernel, ladder
 from thorprobe.topk.contract import DTYPES
 from thorprobe.topk.variant import MERGE

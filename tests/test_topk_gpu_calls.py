@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from thorprobe import topk
-from thorprobe.run.context import Context
+from thorprobe.driver.context import Context
 from thorprobe.topk import kernel, ladder
 from thorprobe.topk.contract import RUNGS
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from thorprobe import topk
-from thorprobe.run.context import Context
+from thorprobe.driver.context import Context
 from thorprobe.topk import plan
 from thorprobe.topk.contract import RUNGS
 from thorprobe.topk.plans import plans

@@ -192,7 +192,9 @@ def test_a_primary_context_is_retained_once(played):
 
 def test_a_primary_context_that_cannot_be_had_is_told(played, monkeypatch):
     """The driver's answer is an error of its own, not a context of nothing."""
-    monkeypatch.setattr("thorprobe.run.context.describe", lambda code: (f"NAME_{code}", "a word"))
+    monkeypatch.setattr(
+        "thorprobe.driver.context.describe", lambda code: (f"NAME_{code}", "a word")
+    )
     played.context, played.retained = 0, driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
     with pytest.raises(CouldNotProbeError, match="cuDevicePrimaryCtxRetain answered 2 NAME_2"):
         kernel.enter(0)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from cuda.bindings import nvrtc
 
-from thorprobe.run.compile import KERNELS, compile_options, source
+from thorprobe.driver.compile import KERNELS, compile_options, source
 from thorprobe.topk import kernel
 from thorprobe.topk.contract import DTYPES
 from thorprobe.topk.variant import MERGE

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from thorprobe.run.compile import source
+from thorprobe.driver.compile import source
 from thorprobe.topk import kernel
 from thorprobe.topk.contract import MAX_K
 

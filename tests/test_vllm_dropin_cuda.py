@@ -39,7 +39,7 @@ def played(monkeypatch):
 
     monkeypatch.setattr(driver, "cuFuncSetAttribute", set_attribute)
     monkeypatch.setattr(driver, "cuOccupancyMaxActiveClusters", occupancy)
-    monkeypatch.setattr("thorprobe.run.context.describe", lambda code: (f"CODE_{code}", "so"))
+    monkeypatch.setattr("thorprobe.driver.context.describe", lambda code: (f"CODE_{code}", "so"))
     return codes, seen
 
 

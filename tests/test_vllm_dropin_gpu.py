@@ -9,7 +9,7 @@ import torch
 
 from dropin_bed import NAMES, SCHEMA, vllm
 from thorprobe import topk
-from thorprobe.run.context import Context
+from thorprobe.driver.context import Context
 from thorprobe.vllm import dropin_start
 from thorprobe.vllm.dropin_cuda import CudaHost
 from thorprobe.vllm.dropin_hosting import arms

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from thorprobe.driver import compile as kernels
 from thorprobe.errors import CouldNotProbeError, ThorprobeError, UsageError
-from thorprobe.run import compile as kernels
 from thorprobe.vllm import library, library_file
 from thorprobe.vllm.library_file import FILE, MEMBER, LibraryFile, find
 from thorprobe.vllm.operator_option import VllmOperators

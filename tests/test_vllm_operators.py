@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import operator_played as op
 from thorprobe.cli.app import app
 from thorprobe.cli.session import public
+from thorprobe.driver import launch
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.inquiry import inquire, of_recording
 from thorprobe.judge.cause import judge
@@ -21,8 +22,8 @@ from thorprobe.plan import arms, policy
 from thorprobe.question import ArmsQuestion
 from thorprobe.record import Status, Verdict
 from thorprobe.render import markdown, text
-from thorprobe.run import launch, wire
 from thorprobe.run import probe as run_probe
+from thorprobe.run import wire
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.run.profile import load as load_profile
 from thorprobe.run.store import read

@@ -122,5 +122,5 @@ def install(monkeypatch):
     monkeypatch.setattr("thorprobe.topk.plan._SMS", {})
     monkeypatch.setattr(kernel, "sms", lambda device, stream: 100)
     monkeypatch.setattr("thorprobe.topk.plan.Launch", Launch)
-    monkeypatch.setattr("thorprobe.run.context.describe", lambda code: ("NAME", "a sentence"))
+    monkeypatch.setattr("thorprobe.driver.context.describe", lambda code: ("NAME", "a sentence"))
     return board

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+from thorprobe.driver.torch_device import place
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now
 from thorprobe.judge.model_topk import THOR
@@ -16,7 +17,6 @@ from thorprobe.plan.policy import Capability, load, reached
 from thorprobe.plan.qwen4exp import TINY
 from thorprobe.plan.through_model import CONTEXT, Drive, drives
 from thorprobe.record import Origin, Status
-from thorprobe.run.place import place
 from thorprobe.run.qwen4exp import build, enough_memory
 from thorprobe.run.selection_watch import Taken
 from thorprobe.run.through_model import Progress, measure

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from thorprobe import STARTED, __version__
+from thorprobe.driver import compile as kernels
 from thorprobe.errors import ExitCode, UsageError
 from thorprobe.judge.cause import judge
 from thorprobe.question import Question, of_header, plan_digest
@@ -26,7 +27,6 @@ from thorprobe.record import (
     Tool,
     Verdict,
 )
-from thorprobe.run import compile as kernels
 from thorprobe.run.store import Recording, Store
 from thorprobe.vllm.words import is_operator
 from thorprobe.words.shipped import is_shipped

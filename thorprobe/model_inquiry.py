@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from thorprobe.driver.torch_device import Place, place
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now
 from thorprobe.judge import model_topk as judge
@@ -19,7 +20,6 @@ from thorprobe.plan import model_topk as plans
 from thorprobe.plan.model_topk import ModelOptions
 from thorprobe.record import Origin, Status
 from thorprobe.run.model_topk import Progress, Stepped, measure
-from thorprobe.run.place import Place, place
 from thorprobe.run.qwen4exp import Model, build, enough_memory
 from thorprobe.run.selection_watch import Taken, Visited
 from thorprobe.topk.contract import check_rung

@@ -94,7 +94,7 @@ def cpu_bed(select: Callable[..., Any] | None = None, rungs: tuple[str, ...] = (
     """Return a bed on the CPU, where the ladder is the library's sort, or ``select`` if given."""
     import torch
 
-    from thorprobe.run import place as places
+    from thorprobe.driver import torch_device as places
     from thorprobe.topk import prepare
     from thorprobe.topk import select as ladder
 
@@ -130,7 +130,7 @@ def open_bed(device: str | None) -> Iterator[Bed]:
         return
     torch, ordinal = gpu(device)
     from thorprobe.bench.verify_gpu import gpu_bed
-    from thorprobe.run import place as places
+    from thorprobe.driver import torch_device as places
 
     with places.place(str(ordinal)) as place:
         yield gpu_bed(torch, ordinal, place)

@@ -10,10 +10,10 @@ from cuda.bindings import driver
 from thorprobe.bench.verify_bed import PARTITIONS, Bed, Forced, Lane, buffers
 from thorprobe.bench.verify_case import MAX_ROWS, WHOLE, Case
 from thorprobe.bench.verify_draw import SIDES
+from thorprobe.driver.compile import compile_cubin, nvrtc_version, source
+from thorprobe.driver.context import Context, answer, describe
+from thorprobe.driver.torch_device import Place
 from thorprobe.errors import CouldNotProbeError, ThorprobeError, UsageError
-from thorprobe.run.compile import compile_cubin, nvrtc_version, source
-from thorprobe.run.context import Context, answer, describe
-from thorprobe.run.place import Place
 from thorprobe.topk import kernel, prepare, select, workspace_bytes
 from thorprobe.topk.contract import DTYPES, MAX_K, wish
 from thorprobe.topk.ladder import Choice, choices

@@ -133,8 +133,8 @@ def topk_arms(
     """
     import msgspec
 
+    from thorprobe.driver import partition as partitions
     from thorprobe.plan import arms as plans
-    from thorprobe.plan import partition as partitions
     from thorprobe.plan.drive import Settings, from_settings, parse_capability, parse_lengths
     from thorprobe.question import ArmsQuestion
 

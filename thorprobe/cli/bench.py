@@ -241,7 +241,7 @@ def _timed(options: "BenchOptions", device: str | None, svg: str, *, shown: bool
 
     from thorprobe.bench_inquiry import inquire
     from thorprobe.cli.session import progress, public
-    from thorprobe.plan import partition as partitions
+    from thorprobe.driver import partition as partitions
 
     parsed = partitions.parse(options.partition)
     asked = replace(options, partition=str(parsed) if parsed else "")

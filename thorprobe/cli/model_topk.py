@@ -101,8 +101,8 @@ def model_topk(
     """
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import progress, public
+    from thorprobe.driver import partition as partitions
     from thorprobe.model_inquiry import inquire
-    from thorprobe.plan import partition as partitions
     from thorprobe.plan.drive import parse_capability
     from thorprobe.plan.model_topk import ModelOptions
     from thorprobe.plan.qwen4exp import REDUCED, TINY

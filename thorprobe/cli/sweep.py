@@ -45,7 +45,7 @@ def cluster_sweep(
     """
     import msgspec
 
-    from thorprobe.plan import partition as partitions
+    from thorprobe.driver import partition as partitions
     from thorprobe.plan import sweep
     from thorprobe.question import SweepQuestion
 

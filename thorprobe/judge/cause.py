@@ -10,16 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from thorprobe.judge.catalogue import (
-    BY_KEY,
-    CATALOGUE,
-    CONSISTENT,
-    REFUSALS,
-    SEVERITY,
-    Cause,
-    cause,
-)
-from thorprobe.judge.driver_code import (
+from thorprobe.driver.code import (
     CODE_NAMES,
     FAULTS,
     INVALID_CLUSTER_SIZE,
@@ -30,6 +21,15 @@ from thorprobe.judge.driver_code import (
     MODULE_NAMES,
     NOT_READY,
     NOT_SUPPORTED,
+)
+from thorprobe.judge.catalogue import (
+    BY_KEY,
+    CATALOGUE,
+    CONSISTENT,
+    REFUSALS,
+    SEVERITY,
+    Cause,
+    cause,
 )
 from thorprobe.judge.driver_log import GRID, SHARED_MEMORY, matters, quote
 from thorprobe.judge.query import NO_ROOM, is_query, refusing_code

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from thorprobe.driver.partition import parse
 from thorprobe.judge.cause import settled
-from thorprobe.plan.partition import parse
 from thorprobe.plan.policy import Capability, Policy, dispatch
 from thorprobe.record import Document, Record, Verdict
 from thorprobe.vllm.words import PERSISTENT, is_operator, operator_of

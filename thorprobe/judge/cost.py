@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from thorprobe.plan.partition import same
+from thorprobe.driver.partition import same
 from thorprobe.record import Document, Origin, Record, Workload
 from thorprobe.run.recorded_times import RecordedTimes
 from thorprobe.words.audit import AuditResult, Cost, Decision, Finding, GateRange, Subject
@@ -18,7 +18,7 @@ from thorprobe.words.audit import AuditResult, Cost, Decision, Finding, GateRang
 OWN_KERNEL = "thorprobe's cluster_topk"
 STAND_IN = "thorprobe's stand-in without a cluster"
 REPLAYED = "medians of graph replays, inputs warm in cache where they fit"
-"""How the times of a store were taken (thorprobe/run/launch.py)."""
+"""How the times of a store were taken (thorprobe/driver/launch.py)."""
 
 
 class _Times(Record, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from thorprobe.driver.code import MODULE_CAUSES, NO_BINARY_FOR_GPU
 from thorprobe.judge.cause import judge, refusal
-from thorprobe.judge.driver_code import MODULE_CAUSES, NO_BINARY_FOR_GPU
 from thorprobe.judge.inspection_finding import device_finding, finding, next_action
 from thorprobe.judge.kernel_name import natural
 from thorprobe.plan.policy import load as load_policy

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the occupancy queries say of a launch that nobody made."""
 
-from thorprobe.judge.driver_code import INVALID_CLUSTER_SIZE, INVALID_VALUE, LAUNCH_CAUSES
+from thorprobe.driver.code import INVALID_CLUSTER_SIZE, INVALID_VALUE, LAUNCH_CAUSES
 from thorprobe.record import Origin, Outcome, Status
 
 NO_ROOM = "queried only: no cluster is resident, and the queries do not say why"

@@ -4,8 +4,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from thorprobe.driver.code import INVALID_CLUSTER_SIZE
 from thorprobe.judge.cause import refusal, settled
-from thorprobe.judge.driver_code import INVALID_CLUSTER_SIZE
 from thorprobe.record import PORTABLE_CLUSTER, Device, Origin, Outcome, Verdict
 
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import msgspec
 
+from thorprobe.driver import partition
 from thorprobe.errors import UsageError
-from thorprobe.plan import partition
 from thorprobe.plan.arms import DEFAULT_POLICIES, ArmsOptions, parse_rows
 from thorprobe.plan.expectation import ArmsExpect, Expect, Size, SweepExpect, hold, subject, wanted
 from thorprobe.plan.policy import Capability

@@ -35,7 +35,7 @@ MEANINGS = {
 """Legend of the headings that do not speak for themselves."""
 
 TIMED = "median of 7 graph replays, inputs warm in cache where they fit, largest length"
-"""How a time was measured (thorprobe/run/launch.py)."""
+"""How a time was measured (thorprobe/driver/launch.py)."""
 
 
 def _whose(summary: ArmsSummary) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from thorprobe.driver import torch_device as places
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan.bench import (
     FLASHINFER_PEER,
@@ -15,7 +16,6 @@ from thorprobe.plan.bench import (
     BenchOptions,
     BenchShape,
 )
-from thorprobe.run import place as places
 from thorprobe.run.bench import Bed, Progress
 from thorprobe.run.container import sha256
 from thorprobe.run.contender import Contender, Ladder, TorchTopk, flashinfer
@@ -60,9 +60,9 @@ def open_bed(
     such device or partition, UsageError for a file that holds nothing to time.
     """
     torch, ordinal = gpu(device)
-    from thorprobe.run.compile import hashes
+    from thorprobe.driver.compile import hashes
+    from thorprobe.driver.stopwatch import Stopwatch
     from thorprobe.run.floor import EmptyLaunches, copy_rates
-    from thorprobe.run.stopwatch import Stopwatch
     from thorprobe.topk import kernel, select
     from thorprobe.topk.prepare import prepare
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from thorprobe.driver.stopwatch import Watch
+from thorprobe.driver.torch_device import Place
 from thorprobe.errors import ThorprobeError
 from thorprobe.plan import bench as plans
 from thorprobe.plan.bench import AUTO, BenchOptions, BenchShape
@@ -16,8 +18,6 @@ from thorprobe.run.bench_check import UNWRITTEN, expected
 from thorprobe.run.bench_inputs import scores
 from thorprobe.run.contender import Contender, Data, Ladder, NotTakenError
 from thorprobe.run.host_cost import call_cost, host_cost
-from thorprobe.run.place import Place
-from thorprobe.run.stopwatch import Watch
 from thorprobe.run.workload import Floats
 from thorprobe.words.bench import BenchPoint, BenchTime, CopyRate, Floor
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from thorprobe.driver.compile import cache_folder
 from thorprobe.errors import UsageError
-from thorprobe.run.compile import cache_folder
 
 _WORK = ".work-"
 _STALE_S = 86_400.0

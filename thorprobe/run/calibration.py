@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from thorprobe.driver.stopwatch import Timing, Watch
 from thorprobe.errors import CouldNotProbeError, ThorprobeError
 from thorprobe.plan.bench import BenchShape
 from thorprobe.plan.calibration import CalibrationOptions, seed
@@ -19,7 +20,6 @@ from thorprobe.record import Device, Origin, Status
 from thorprobe.run.bench import Progress, load
 from thorprobe.run.bench_check import UNWRITTEN
 from thorprobe.run.contender import Data
-from thorprobe.run.stopwatch import Timing, Watch
 from thorprobe.topk import kernel
 from thorprobe.topk.contract import Wish
 from thorprobe.topk.ladder import Choice, choices
@@ -209,11 +209,11 @@ def open_room(options: CalibrationOptions, device: str | None) -> Iterator[Room]
 
     Raises CouldNotProbeError where there is no GPU.
     """
-    from thorprobe.run import place as places
+    from thorprobe.driver import torch_device as places
+    from thorprobe.driver.compile import hashes
+    from thorprobe.driver.context import Context
+    from thorprobe.driver.stopwatch import Stopwatch
     from thorprobe.run.bed import gpu
-    from thorprobe.run.compile import hashes
-    from thorprobe.run.context import Context
-    from thorprobe.run.stopwatch import Stopwatch
 
     torch, ordinal = gpu(device)
     with places.place(str(ordinal)) as place:

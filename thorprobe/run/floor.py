@@ -7,12 +7,12 @@ from typing import Any
 
 from cuda.bindings import driver
 
+from thorprobe.driver.compile import KERNELS, compile_cubin
+from thorprobe.driver.context import answer, describe
+from thorprobe.driver.stopwatch import Watch
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import PORTABLE_CLUSTER, LaunchSpec
-from thorprobe.run.compile import KERNELS, compile_cubin
-from thorprobe.run.context import answer, describe
 from thorprobe.run.ready_launch import ReadyLaunch
-from thorprobe.run.stopwatch import Watch
 from thorprobe.words.bench import CopyRate
 
 _SCORES = 2**27

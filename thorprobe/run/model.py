@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from thorprobe.driver import compile as kernels
+from thorprobe.driver import partition as partitions
 from thorprobe.errors import UsageError
-from thorprobe.plan import partition as partitions
 from thorprobe.record import Claim, LaunchSpec, Observed, Origin, Outcome, Status
-from thorprobe.run import compile as kernels
 from thorprobe.run.admissible import Admissible
 from thorprobe.run.cubin import KernelFacts
 from thorprobe.run.cubin import facts as read_facts

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 from cuda.bindings import driver
 
+from thorprobe.driver import compile as kernels
+from thorprobe.driver.context import Context, DriverLog, answer, require
+from thorprobe.driver.launch import Launch, Parameters, pointers_and_words
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import Check, LaunchSpec, Observed, Origin, Outcome, Status, Workload
-from thorprobe.run import compile as kernels
 from thorprobe.run import wire
 from thorprobe.run import workload as inputs
-from thorprobe.run.context import Context, DriverLog, answer, require
-from thorprobe.run.launch import Launch, Parameters, pointers_and_words
 from thorprobe.run.shipped_module import QUERIED, ModuleRefusedError, ShippedModules, parameters
 from thorprobe.vllm.words import is_operator
 from thorprobe.words.shipped import is_shipped

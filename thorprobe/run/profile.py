@@ -9,9 +9,9 @@ from typing import Annotated
 
 import msgspec
 
+from thorprobe.driver import partition as partitions
 from thorprobe.errors import UsageError
 from thorprobe.plan import claim as claim_register
-from thorprobe.plan import partition as partitions
 from thorprobe.record import Claim, Device, Limits, Origin, Record
 from thorprobe.run.admissible import Admissible, Constraints
 

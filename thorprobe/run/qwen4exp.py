@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
+from thorprobe.driver.torch_device import Place
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan import qwen4exp as plans
 from thorprobe.plan.model_topk import ModelOptions
 from thorprobe.record import Record
-from thorprobe.run.place import Place
 from thorprobe.topk.indexer_source import CLASS
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}

@@ -3,11 +3,11 @@
 
 from cuda.bindings import driver
 
+from thorprobe.driver.context import answer, describe
+from thorprobe.driver.launch import Launch
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import DriverCall
 from thorprobe.run.contender import NotTakenError
-from thorprobe.run.context import answer, describe
-from thorprobe.run.launch import Launch
 
 
 class ReadyLaunch(Launch):

@@ -9,11 +9,11 @@ from typing import Any
 
 from cuda.bindings import driver
 
+from thorprobe.driver.context import answer, describe
+from thorprobe.driver.launch import Parameters
 from thorprobe.errors import ThorprobeError
 from thorprobe.plan.layout import FIELD_BYTES
 from thorprobe.record import DriverCall, LaunchSpec
-from thorprobe.run.context import answer, describe
-from thorprobe.run.launch import Parameters
 from thorprobe.words.shipped import ShippedKernel
 
 QUERIED = "queried, not launched: it was handed over without its parameter block"

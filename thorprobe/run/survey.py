@@ -78,8 +78,8 @@ def _packages() -> Iterator[Fact]:
 
 
 def _compiler() -> Iterator[Fact]:
+    from thorprobe.driver import compile as kernels
     from thorprobe.errors import ThorprobeError
-    from thorprobe.run import compile as kernels
 
     try:
         version = kernels.nvrtc_version()
@@ -104,8 +104,8 @@ def _devices() -> Iterator[Fact]:
     try:
         from cuda.bindings import driver
 
+        from thorprobe.driver.context import Context, answer, driver_version, other_processes
         from thorprobe.errors import ThorprobeError
-        from thorprobe.run.context import Context, answer, driver_version, other_processes
     except ImportError as error:
         yield Fact(
             topic="devices",
@@ -169,7 +169,7 @@ def _devices() -> Iterator[Fact]:
 def _partitions(ordinal: int, context: Any) -> Iterator[Fact]:
     from cuda.bindings import driver
 
-    from thorprobe.run.context import answer
+    from thorprobe.driver.context import answer
 
     kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
     try:

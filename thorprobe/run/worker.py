@@ -59,7 +59,7 @@ def _work(line: _Line, messages: Any) -> None:
     setup = wire.to_worker(next(messages))
     if not isinstance(setup, wire.Setup):
         return
-    from thorprobe.run import context as contexts
+    from thorprobe.driver import context as contexts
     from thorprobe.run.probe import Prober
 
     context = contexts.Context(setup.ordinal, setup.partition)

@@ -13,9 +13,9 @@ from typing import Any
 
 from cuda.bindings import driver
 
+from thorprobe.driver.compile import TARGETS, compile_cubin
+from thorprobe.driver.context import answer, describe, require
 from thorprobe.errors import CouldNotProbeError, ThorprobeError
-from thorprobe.run.compile import TARGETS, compile_cubin
-from thorprobe.run.context import answer, describe, require
 from thorprobe.topk.contract import DTYPES
 from thorprobe.topk.variant import Variant
 

@@ -218,7 +218,7 @@ def check_places(*addresses: int) -> None:
 
 def refusal(step: Step) -> Fall:
     """Return the fall of a step whose launch was refused."""
-    from thorprobe.run.context import describe
+    from thorprobe.driver.context import describe
 
     told = " ".join(("the launch answered", str(step.refused), *describe(step.refused)))
     return Fall(rung=step.choice.rung, code=step.refused, reason=told)

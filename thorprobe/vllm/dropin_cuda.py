@@ -69,8 +69,8 @@ def _kernel() -> Any:
 def _function(device: int) -> Any:
     from cuda.bindings import driver
 
-    from thorprobe.run.compile import KERNELS, compile_cubin
-    from thorprobe.run.context import require
+    from thorprobe.driver.compile import KERNELS, compile_cubin
+    from thorprobe.driver.context import require
 
     cubin = compile_cubin(_KERNEL, _kernel().target(device))
     module = require("cuModuleLoadData", driver.cuModuleLoadData(cubin))
@@ -81,7 +81,7 @@ def _function(device: int) -> Any:
 def _ask(function: Any, arm: Arm, stream: int) -> Hosted:
     from cuda.bindings import driver
 
-    from thorprobe.run.context import answer, describe
+    from thorprobe.driver.context import answer, describe
 
     for opt_in, value in zip(_OPT_INS, (1, arm.dynamic_smem), strict=True):
         which = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{opt_in}")

@@ -19,11 +19,11 @@ from time import perf_counter
 
 import msgspec
 
+from thorprobe.driver.torch_device import place
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now
 from thorprobe.record import Device, Origin
-from thorprobe.run.place import place
 from thorprobe.run.qwen4exp import enough_memory
 from thorprobe.vllm import engine_judge as judge
 from thorprobe.vllm.engine_likeness import likeness, read_rows, selections

@@ -30,7 +30,7 @@ class _Line:
 
 def serve(line: Any, messages: IO[bytes]) -> None:
     """Answer messages until the last. An error of vLLM is an answer, and the last one."""
-    from thorprobe.run import context as contexts
+    from thorprobe.driver import context as contexts
     from thorprobe.vllm import engine_start as starts
     from thorprobe.vllm.engine_case import Runner
 

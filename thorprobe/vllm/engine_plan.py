@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from thorprobe.driver import partition as partitions
 from thorprobe.errors import UsageError
-from thorprobe.plan import partition as partitions
 from thorprobe.plan.datafile import Folder
 from thorprobe.record import Record
 

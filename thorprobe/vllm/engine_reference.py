@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thorprobe.run.place import Place
+from thorprobe.driver.torch_device import Place
 from thorprobe.run.qwen4exp import Model, wrapped
 from thorprobe.run.selection_watch import ReferenceWatch
 from thorprobe.topk.qwen4exp import Batched, modeling, watched

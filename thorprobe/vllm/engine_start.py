@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from thorprobe.driver import context as contexts
 from thorprobe.errors import CouldNotProbeError
-from thorprobe.run import context as contexts
 from thorprobe.vllm.engine_plan import MODELS, Engine
 from thorprobe.vllm.engine_watch import Watch
 from thorprobe.vllm.engine_wire import Build

@@ -291,7 +291,7 @@ def _apart(spec: LaunchSpec, told: OperatorCall) -> str:
 
 
 def _driver_call(call: str, code: int, detail: str) -> DriverCall:
-    from thorprobe.judge.driver_code import CODE_NAMES
+    from thorprobe.driver.code import CODE_NAMES
 
     name = CODE_NAMES.get(code, f"CUresult {code}") if code else "CUDA_SUCCESS"
     sentence = SENTENCES.get(code, "") if code else "no error"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from thorprobe.run.stopwatch import Timing
+from thorprobe.driver.stopwatch import Timing
 from thorprobe.words.operator import KernelSeen
 
 NO_PROFILER = "THORPROBE_NO_PROFILER"
@@ -65,7 +65,7 @@ class GpuSeat:
         """Bring torch up on the device; ``stream`` is the handle of the stream that is used."""
         import torch
 
-        from thorprobe.run.stopwatch import Stopwatch
+        from thorprobe.driver.stopwatch import Stopwatch
 
         self._torch = torch
         self.device = torch.device("cuda", ordinal)
@@ -116,7 +116,7 @@ class GpuSeat:
         """
         from cuda.bindings import driver
 
-        from thorprobe.run.context import answer, require
+        from thorprobe.driver.context import answer, require
 
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         stream = driver.CUstream(self._handle)
@@ -182,7 +182,7 @@ def _runtime(cuda: str) -> Any:
 
 def _kernel(driver: Any, node: Any, torch: Any) -> KernelSeen | None:
     """Return what a kernel node launches, None for another kind of node."""
-    from thorprobe.run.context import answer, require
+    from thorprobe.driver.context import answer, require
 
     kind = require("cuGraphNodeGetType", driver.cuGraphNodeGetType(node))
     if kind != driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL:

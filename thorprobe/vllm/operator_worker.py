@@ -4,8 +4,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from thorprobe.driver.context import Context
 from thorprobe.run import wire
-from thorprobe.run.context import Context
 from thorprobe.run.workload import Oracle
 from thorprobe.vllm.library import load_file
 from thorprobe.vllm.library_file import LibraryFile

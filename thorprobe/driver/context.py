@@ -8,8 +8,8 @@ from typing import Any
 
 from cuda.bindings import driver
 
+from thorprobe.driver import partition as partitions
 from thorprobe.errors import CouldNotProbeError
-from thorprobe.plan import partition as partitions
 from thorprobe.record import Device, Limits
 
 _LOG_PREFIX = re.compile(r"^(?:\[[^\]]*\]\s*)+")

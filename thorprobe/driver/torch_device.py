@@ -90,7 +90,7 @@ def _cpu(library: Any) -> Place:
 
 @contextmanager
 def _gpu(library: Any, ordinal: int, partition: str) -> Iterator[Place]:
-    from thorprobe.run import context as contexts
+    from thorprobe.driver import context as contexts
 
     context = contexts.Context(ordinal, partition)
     where = library.device("cuda", ordinal)

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from cuda.bindings import driver
 
+from thorprobe.driver.context import answer, describe
 from thorprobe.record import DriverCall, LaunchSpec, Observed
-from thorprobe.run.context import answer, describe
 
 _FUNCTION = driver.CUfunction_attribute
 _LAUNCH = driver.CUlaunchAttributeID

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from cuda.bindings import driver
 
+from thorprobe.driver.context import answer, describe
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import Record
-from thorprobe.run.context import answer, describe
 
 _WARM_UPS = 2
 _REPLAY_US = 4_000
