@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorprobe.binary import cubin
 from thorprobe.driver import compile as kernels
 from thorprobe.errors import CouldNotProbeError, ThorprobeError, UsageError
-from thorprobe.run import cubin
 
 FUNCTIONS = {name: kernel.function for name, kernel in kernels.KERNELS.items()}
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from thorprobe.binary import container
+from thorprobe.binary.container import open_container
 from thorprobe.errors import UsageError
-from thorprobe.run import container
-from thorprobe.run.container import open_container
 
 BINARIES = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "binaries.py")))
 LIBRARY = BINARIES.library(BINARIES.FATBIN)

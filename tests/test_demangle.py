@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from thorprobe.binary import demangle
+from thorprobe.binary.demangle import names, short
 from thorprobe.errors import CouldNotProbeError
-from thorprobe.run import demangle
-from thorprobe.run.demangle import names, short
 
 TOPK = "_ZN4vllm11cooperative20cooperative_topk_cs2ILj2048EEEvNS0_21CooperativeTopKParamsIXT_EEE"
 DIGITS = string.digits + string.ascii_uppercase

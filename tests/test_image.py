@@ -3,7 +3,7 @@
 
 import pytest
 
-from thorprobe.run.image import choose, meaning, parse
+from thorprobe.binary.image import choose, meaning, parse
 
 X86 = ("sm_90a", "sm_100f", "sm_120f")
 ARM = (*X86, "sm_110f")

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from thorprobe.binary import cubin, cuobjdump, inventory
 from thorprobe.driver import compile as kernels
 from thorprobe.errors import CouldNotProbeError, ThorprobeError, UsageError
-from thorprobe.run import cubin, cuobjdump, inventory
 
 BINARIES = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "binaries.py")))
 LIBRARY = BINARIES.library(BINARIES.FATBIN)

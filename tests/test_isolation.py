@@ -136,7 +136,7 @@ def test_every_command_is_run_among_planted_files():
 @pytest.mark.parametrize("path", LEADS_HERE)
 def test_the_demangler_takes_nothing_from_the_current_folder(planted, monkeypatch, path):
     """Whatever the PYTHONPATH says, names come from the installed demangler."""
-    from thorprobe.run import demangle
+    from thorprobe.binary import demangle
 
     folder, mark = planted
     monkeypatch.chdir(folder)
@@ -187,8 +187,8 @@ def test_a_driver_is_looked_for_without_starting_anything(planted, monkeypatch):
 
 def test_a_tool_on_a_path_that_leads_here_is_not_taken(planted, monkeypatch):
     """Without cuda-pathfinder, cuobjdump is looked for in whole paths alone."""
+    from thorprobe.binary import cuobjdump
     from thorprobe.errors import CouldNotProbeError
-    from thorprobe.run import cuobjdump
 
     folder, mark = planted
     monkeypatch.chdir(folder)
@@ -206,7 +206,7 @@ def test_a_tool_on_a_path_that_leads_here_is_not_taken(planted, monkeypatch):
 @pytest.mark.parametrize("name", ["PYTHONPATH", "PATH", "LD_LIBRARY_PATH"])
 def test_a_search_path_keeps_whole_paths_to_other_folders(tmp_path, monkeypatch, name):
     """Packages and libraries that the user named by whole paths stay, in their order."""
-    from thorprobe.run import child
+    from thorprobe.binary import child
 
     here, other = tmp_path / "here", tmp_path / "other"
     here.mkdir()
@@ -224,12 +224,12 @@ def test_a_search_path_keeps_whole_paths_to_other_folders(tmp_path, monkeypatch,
 
 def test_a_child_is_of_the_thorprobe_that_started_it(tmp_path):
     """Another thorprobe that the search path finds first is not taken, nor are its modules."""
-    from thorprobe.run import child
+    from thorprobe.binary import child
 
     (tmp_path / "thorprobe").mkdir()
     (tmp_path / "thorprobe" / "__init__.py").write_text("raise SystemExit('another thorprobe')")
     status, told = child.finish(
-        child.python("thorprobe.run.demangle"),
+        child.python("thorprobe.binary.demangle"),
         env=child.environment() | {"PYTHONPATH": str(tmp_path)},
         given=f"{SYMBOL}\n".encode(),
         timeout_s=60,
@@ -239,8 +239,8 @@ def test_a_child_is_of_the_thorprobe_that_started_it(tmp_path):
 
 def test_a_demangler_that_only_the_parent_finds_is_told(planted, monkeypatch):
     """A package that lies in the current folder alone counts as not installed."""
+    from thorprobe.binary import child, demangle
     from thorprobe.errors import CouldNotProbeError
-    from thorprobe.run import child, demangle
 
     folder, mark = planted
     bare = folder.parent / "bare.py"
@@ -259,7 +259,7 @@ def test_a_demangler_that_only_the_parent_finds_is_told(planted, monkeypatch):
 
 def test_a_program_is_named_by_its_whole_path(tmp_path, monkeypatch):
     """A bare or relative name is refused: it would be searched for."""
-    from thorprobe.run import child
+    from thorprobe.binary import child
 
     monkeypatch.chdir(tmp_path)
     for name in ("cuobjdump", "./cuobjdump", "bin/cuobjdump"):
@@ -276,7 +276,7 @@ STARTERS = {
     "pty": "fork spawn",
 }
 NEVER = {"asyncio.subprocess", "multiprocessing", "concurrent.futures.process", "pexpect", "pty"}
-ALLOWED = {"thorprobe/run/child.py": "how a child is started"}
+ALLOWED = {"thorprobe/binary/child.py": "how a child is started"}
 """Files that may start a process, and why."""
 
 
@@ -320,7 +320,7 @@ def test_every_child_is_started_in_one_place():
         for path in files
     }
     started = {path: how for path, how in found.items() if how}
-    assert set(started) == set(ALLOWED), f"start children with thorprobe.run.child: {started}"
+    assert set(started) == set(ALLOWED), f"start children with thorprobe.binary.child: {started}"
 
 
 @pytest.mark.parametrize(

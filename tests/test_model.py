@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from thorprobe.binary.cubin import KernelFacts
 from thorprobe.errors import UsageError
 from thorprobe.judge.cause import judge
 from thorprobe.record import LaunchSpec, Observed, Origin, Outcome, Status, Verdict
-from thorprobe.run.cubin import KernelFacts
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.predict import CODES, calls, predict
 from thorprobe.run.profile import load

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from thorprobe.run.cubin import KernelFacts
+from thorprobe.binary.cubin import KernelFacts
 from thorprobe.run.occupancy import cluster_ctas_per_sm, ctas_per_sm
 from thorprobe.run.profile import load
 

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from thorprobe.binary import cubin
 from thorprobe.driver.compile import TARGETS, compile_cubin
-from thorprobe.run import cubin
 from thorprobe.topk import kernel
 from thorprobe.topk.contract import DTYPES, MAX_K
 from thorprobe.topk.variant import MERGE

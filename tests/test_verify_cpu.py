@@ -423,7 +423,7 @@ def test_a_process_that_dies_is_a_failure_of_its_group(monkeypatch):
     """The line of the last group is kept; one that dies before any is an error."""
     import sys
 
-    from thorprobe.run import child
+    from thorprobe.binary import child
 
     told = json.dumps({"type": "At", "line": "rows=1 columns=2 k=1"})
     dies = f"import os; print({told!r}, flush=True); os.abort()"

@@ -10,9 +10,9 @@ import msgspec
 
 from thorprobe.bench.verify_record import Failure, Report, Tally
 from thorprobe.bench.verify_worker import Ended, Task, Word
+from thorprobe.binary import child
 from thorprobe.errors import CouldNotProbeError, ExitCode, ThorprobeError, UsageError
 from thorprobe.record import Status
-from thorprobe.run import child
 
 _WORKER = "thorprobe.bench.verify_worker"
 _START_S = 180.0

@@ -106,9 +106,9 @@ def _known(profiles: Iterable[str]) -> None:
 
 
 def _source(path: Path, pattern: str, *, shown: bool) -> "Source":
+    from thorprobe.binary.inventory import take
     from thorprobe.cli.session import progress
     from thorprobe.run.inspection import source
-    from thorprobe.run.inventory import take
 
     with progress(f"inspect {path.name}", shown=shown) as advance:
         return source(path, take(path, advance), pattern)

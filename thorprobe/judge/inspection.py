@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from thorprobe.binary.image import meaning
 from thorprobe.driver.code import MODULE_CAUSES, NO_BINARY_FOR_GPU
 from thorprobe.judge.cause import judge, refusal
 from thorprobe.judge.inspection_finding import device_finding, finding, next_action
@@ -13,7 +14,6 @@ from thorprobe.judge.kernel_name import natural
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.plan.shipped import Entry, layout_of
 from thorprobe.record import Outcome, Verdict
-from thorprobe.run.image import meaning
 from thorprobe.words.inspection import (
     DeviceAnswer,
     FileRow,

@@ -7,11 +7,11 @@ from hashlib import sha256
 
 import msgspec
 
+from thorprobe.binary.records import DeviceImage, DeviceKernel, Inventory
 from thorprobe.errors import UsageError
 from thorprobe.plan.layout import Layout, of_image
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.record import PORTABLE_CLUSTER, LaunchSpec, Record, Workload
-from thorprobe.words.inventory import DeviceImage, DeviceKernel, Inventory
 from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 LEAST_THREADS = 32

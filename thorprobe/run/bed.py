@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from thorprobe.binary.container import sha256
 from thorprobe.driver import torch_device as places
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan.bench import (
@@ -17,7 +18,6 @@ from thorprobe.plan.bench import (
     BenchShape,
 )
 from thorprobe.run.bench import Bed, Progress
-from thorprobe.run.container import sha256
 from thorprobe.run.contender import Contender, Ladder, TorchTopk, flashinfer
 
 NOTHING_TO_TIME = (

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from thorprobe.binary import child
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.record import Device, LaunchSpec, Observed, Origin, Outcome, Status
-from thorprobe.run import child, wire
+from thorprobe.run import wire
 from thorprobe.run.shipped import Shipped
 
 if TYPE_CHECKING:

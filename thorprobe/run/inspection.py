@@ -9,14 +9,14 @@ from pathlib import Path
 
 import msgspec
 
+from thorprobe.binary.image import Capability
+from thorprobe.binary.inventory import extract
+from thorprobe.binary.records import Inventory
 from thorprobe.plan.shipped import build, clustered, spec
 from thorprobe.record import Origin
 from thorprobe.run.gpu import GpuAnswerer
-from thorprobe.run.image import Capability
-from thorprobe.run.inventory import extract
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.shipped import Shipped, entries, loaded
-from thorprobe.words.inventory import Inventory
 from thorprobe.words.load import Load, Party, Source
 
 

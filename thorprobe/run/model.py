@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from thorprobe.binary.cubin import KernelFacts
+from thorprobe.binary.cubin import facts as read_facts
 from thorprobe.driver import compile as kernels
 from thorprobe.driver import partition as partitions
 from thorprobe.errors import UsageError
 from thorprobe.record import Claim, LaunchSpec, Observed, Origin, Outcome, Status
 from thorprobe.run.admissible import Admissible
-from thorprobe.run.cubin import KernelFacts
-from thorprobe.run.cubin import facts as read_facts
 from thorprobe.run.predict import calls, effective_cluster, predict
 from thorprobe.run.profile import Profile, load
 from thorprobe.run.shipped import Shipped

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many CTAs of a kernel one SM holds, from its resources and the device's limits."""
 
+from thorprobe.binary.cubin import KernelFacts
 from thorprobe.record import Limits
-from thorprobe.run.cubin import KernelFacts
 
 WARP = 32
 REGISTER_UNIT = 256

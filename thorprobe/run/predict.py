@@ -7,6 +7,7 @@ What the queries answer after code 1 was not measured and stays None. Documented
 for too many registers, code 1 for grid limits and launch bounds, and 912 before 720.
 """
 
+from thorprobe.binary.cubin import KernelFacts
 from thorprobe.record import (
     MAX_BLOCK_Z,
     MAX_CLUSTER,
@@ -17,7 +18,6 @@ from thorprobe.record import (
     Observed,
 )
 from thorprobe.run.admissible import Admissible
-from thorprobe.run.cubin import KernelFacts
 from thorprobe.run.occupancy import cluster_ctas_per_sm, ctas_per_sm
 
 SUCCESS = 0

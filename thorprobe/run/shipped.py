@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from thorprobe.binary import demangle, inventory
+from thorprobe.binary.cubin import KernelFacts
+from thorprobe.binary.image import Capability, choose
+from thorprobe.binary.records import Inventory
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan.shipped import Entry, build, clustered, layout_of, matches
-from thorprobe.run import demangle, inventory
-from thorprobe.run.cubin import KernelFacts
-from thorprobe.run.image import Capability, choose
-from thorprobe.words.inventory import Inventory
 from thorprobe.words.shipped import ShippedKernel
 
 PREFIX = "shipped:"

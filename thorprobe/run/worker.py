@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker process: owns the CUDA context, answers launches, and may die of them.
 
-Started by thorprobe.run.gpu as thorprobe.run.child tells. It speaks JSON lines on its
+Started by thorprobe.run.gpu as thorprobe.binary.child tells. It speaks JSON lines on its
 standard streams; whatever libraries print goes to standard error.
 """
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from thorprobe.binary import child
 from thorprobe.errors import CouldNotProbeError
-from thorprobe.run import child
 from thorprobe.vllm import engine_wire as wire
 from thorprobe.vllm.dropin import LOG_VARIABLE, VARIABLE
 from thorprobe.vllm.dropin_log import DropInReport

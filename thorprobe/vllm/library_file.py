@@ -21,10 +21,10 @@ from typing import BinaryIO
 
 import msgspec
 
+from thorprobe.binary import cache
+from thorprobe.binary.container import ELF, MAX_MEMBER, MAX_RATIO, open_container, sha256
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.record import Record
-from thorprobe.run import cache
-from thorprobe.run.container import ELF, MAX_MEMBER, MAX_RATIO, open_container, sha256
 
 PACKAGE = "vllm"
 FILE = "_C_stable_libtorch.abi3.so"

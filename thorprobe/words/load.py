@@ -4,9 +4,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from thorprobe.binary.records import Inventory
 from thorprobe.plan.shipped import Entry
 from thorprobe.record import Device, LaunchSpec, Origin, Outcome
-from thorprobe.words.inventory import Inventory
 
 
 @dataclass(frozen=True)

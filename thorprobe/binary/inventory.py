@@ -15,13 +15,13 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from thorprobe.binary import cache as kept
+from thorprobe.binary import cubin, cuobjdump, ptx
+from thorprobe.binary.container import ELF, Binary, Container, open_container
+from thorprobe.binary.container import sha256 as file_digest
+from thorprobe.binary.records import DeviceImage, DeviceKernel, Inventory
 from thorprobe.errors import ThorprobeError, UsageError
 from thorprobe.record import Record
-from thorprobe.run import cache as kept
-from thorprobe.run import cubin, cuobjdump, ptx
-from thorprobe.run.container import ELF, Binary, Container, open_container
-from thorprobe.run.container import sha256 as file_digest
-from thorprobe.words.inventory import DeviceImage, DeviceKernel, Inventory
 
 MAX_KERNELS = 500_000
 """Most kernels of one file; the vLLM 0.33.0 wheels hold fewer than 40,000."""

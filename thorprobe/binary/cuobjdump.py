@@ -16,9 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
+from thorprobe.binary import child
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.record import Record
-from thorprobe.run import child
 
 INSTALL_LINE = 'pip install "nvidia-cuda-cuobjdump>=13"'
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from thorprobe.binary.records import DeviceImage, DeviceKernel
 from thorprobe.errors import ThorprobeError
-from thorprobe.words.inventory import DeviceImage, DeviceKernel
 
 _DIRECTIVE = re.compile(
     rb"\n\.(?:(?P<head>version|target)\s+(?P<value>[\w.]{1,64})"

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 
+from thorprobe.binary import child
 from thorprobe.errors import CouldNotProbeError
-from thorprobe.run import child
 
 INSTALL_LINE = 'pip install "pycxxfilt>=1.2"'
 
