@@ -16,12 +16,12 @@ import torch
 
 from thorprobe.driver import partition as partitions
 from thorprobe.driver.stopwatch import Timing
+from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import policy as policies
 from thorprobe.record import (
     Observed,
 )
 from thorprobe.run import wire
-from thorprobe.run.profile import load as load_profile
 from thorprobe.run.workload import oracle
 from thorprobe.vllm.library import with_operators
 from thorprobe.vllm.library_file import LibraryFile

@@ -11,6 +11,7 @@ from devices import LIMITS
 from thorprobe.judge import arms as judge_arms
 from thorprobe.judge import sweep as judge_sweep
 from thorprobe.judge.cause import judge
+from thorprobe.model.gpc_maps import Admissible, Constraints
 from thorprobe.plan import arms as plan_arms
 from thorprobe.plan import policy, sweep
 from thorprobe.record import (
@@ -28,7 +29,6 @@ from thorprobe.record import (
     SweepSummary,
     Tool,
 )
-from thorprobe.run.admissible import Admissible, Constraints
 
 _PARTITION = Device(
     name="NVIDIA H200",

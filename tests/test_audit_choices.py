@@ -10,6 +10,7 @@ from thorprobe import audit as auditing
 from thorprobe.inquiry import assemble
 from thorprobe.judge.cause import judge
 from thorprobe.judge.choice_text import reject
+from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import arms
 from thorprobe.plan import gate as gates
 from thorprobe.question import ArmsQuestion
@@ -21,7 +22,6 @@ from thorprobe.record import (
     Status,
 )
 from thorprobe.render.audit import sheet
-from thorprobe.run.profile import load as load_profile
 from thorprobe.run.store import Store
 from thorprobe.vllm.words import PERSISTENT, OperatorLibrary, operator_of
 from thorprobe.words.audit import Audit

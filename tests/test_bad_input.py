@@ -165,7 +165,7 @@ def test_evidence_damaged_in_the_middle_is_refused_with_its_line(main, tmp_path)
 def test_a_store_is_resumed_by_its_own_command_and_profile_only(main, tmp_path):
     """Another command, another device or another profile file is refused; the store stays."""
     mine = tmp_path / "mine.toml"
-    shipped = Path(__file__).parents[1] / "thorprobe" / "run" / "profiles" / "thor.toml"
+    shipped = Path(__file__).parents[1] / "thorprobe" / "model" / "profiles" / "thor.toml"
     mine.write_bytes(shipped.read_bytes() + b"\n# mine\n")
     path = tmp_path / "run.jsonl"
     begun = main("cluster-sweep", "--sizes", "8,16", "--profile", mine, "--store", path)

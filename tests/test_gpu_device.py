@@ -181,8 +181,8 @@ def test_measurement_equals_the_model(whole, eight):
     """On an H200 every occupancy answer and launch code is what its profile predicts."""
     if "H200" not in whole.device.name:
         pytest.skip("waived: the measured profile is that of an H200")
+    from thorprobe.model.profile import load
     from thorprobe.run.model import ModelAnswerer
-    from thorprobe.run.profile import load
 
     for answerer, partition in ((whole, ""), (eight, "sms=8")):
         question = SweepQuestion(SweepOptions(partition=partition))

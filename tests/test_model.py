@@ -10,10 +10,10 @@ import pytest
 from thorprobe.binary.cubin import KernelFacts
 from thorprobe.errors import UsageError
 from thorprobe.judge.cause import judge
+from thorprobe.model.predict import CODES, calls, predict
+from thorprobe.model.profile import load
 from thorprobe.record import LaunchSpec, Observed, Origin, Outcome, Status, Verdict
 from thorprobe.run.model import ModelAnswerer
-from thorprobe.run.predict import CODES, calls, predict
-from thorprobe.run.profile import load
 
 DATA = json.loads((Path(__file__).parent / "data" / "h200_clusters.json").read_text())
 RECORDED_KERNEL = KernelFacts(function="probe", registers=12)

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from thorprobe.binary.cubin import KernelFacts
-from thorprobe.run.occupancy import cluster_ctas_per_sm, ctas_per_sm
-from thorprobe.run.profile import load
+from thorprobe.model.occupancy import cluster_ctas_per_sm, ctas_per_sm
+from thorprobe.model.profile import load
 
 DATA = json.loads((Path(__file__).parent / "data" / "h200_ctas_per_sm.json").read_text())
 H200 = load("h200")

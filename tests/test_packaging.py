@@ -69,7 +69,7 @@ def test_everything_that_a_command_reads_is_in_the_wheel(unpacked):
     pairs = {
         ROOT / "kernels": (package / "kernels", "*.cu"),
         ROOT / "scenarios": (package / "scenarios", "*.toml"),
-        ROOT / "thorprobe" / "run" / "profiles": (package / "run" / "profiles", "*.toml"),
+        ROOT / "thorprobe" / "model" / "profiles": (package / "model" / "profiles", "*.toml"),
         ROOT / "thorprobe" / "plan" / "policies": (package / "plan" / "policies", "*.toml"),
         ROOT / "thorprobe" / "plan" / "gates": (package / "plan" / "gates", "*.toml"),
         ROOT / "thorprobe" / "plan" / "claims": (package / "plan" / "claims", "*.toml"),

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from thorprobe.driver.partition import FLAGS_OF_GROUPS, Partition, parse, same
 from thorprobe.errors import UsageError
+from thorprobe.model.profile import load
 from thorprobe.plan import arms
 from thorprobe.record import Verdict
 from thorprobe.run.model import ModelAnswerer
-from thorprobe.run.profile import load
 
 PARTITIONS = st.builds(
     lambda sms, spelt: Partition(sms=sms, **spelt),

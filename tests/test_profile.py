@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from thorprobe.errors import ExitCode, UsageError
+from thorprobe.model import profile
 from thorprobe.plan.claim import by_id
-from thorprobe.run import profile
 
 OWN = 'id = "of-12", statement = "12 run", source = "a report"'
-THOR = (resources.files("thorprobe.run") / "profiles" / "thor.toml").read_text()
+THOR = (resources.files("thorprobe.model") / "profiles" / "thor.toml").read_text()
 
 
 @pytest.mark.parametrize("name", profile.names())

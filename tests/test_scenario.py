@@ -11,6 +11,7 @@ from devices import H200
 from thorprobe.errors import UsageError
 from thorprobe.inquiry import inquire
 from thorprobe.judge.catalogue import BY_KEY
+from thorprobe.model import profile
 from thorprobe.plan import policy
 from thorprobe.plan.expectation import hold
 from thorprobe.plan.footprint import of_kernels
@@ -39,7 +40,6 @@ from thorprobe.record import (
     SweepSummary,
     Verdict,
 )
-from thorprobe.run import profile
 from thorprobe.run.model import ModelAnswerer
 
 SHIPPED = (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorprobe.judge.topology import answers, group_sizes, hosted, solve, union_groups
-from thorprobe.run.admissible import MAX_MAPS, Admissible, Constraints, enumerate_maps
+from thorprobe.model.gpc_maps import MAX_MAPS, Admissible, Constraints, enumerate_maps
 
 DATA = json.loads((Path(__file__).parent / "data" / "h200_clusters.json").read_text())
 

@@ -18,6 +18,7 @@ from thorprobe.driver import launch
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.inquiry import inquire, of_recording
 from thorprobe.judge.cause import judge
+from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import arms, policy
 from thorprobe.question import ArmsQuestion
 from thorprobe.record import Status, Verdict
@@ -25,7 +26,6 @@ from thorprobe.render import markdown, text
 from thorprobe.run import probe as run_probe
 from thorprobe.run import wire
 from thorprobe.run.gpu import GpuAnswerer
-from thorprobe.run.profile import load as load_profile
 from thorprobe.run.store import read
 from thorprobe.vllm import operator_worker
 from thorprobe.vllm.library_file import LibraryFile

@@ -273,8 +273,8 @@ def _reached(
     max_model_len: int,
 ) -> list[str]:
     """Return which settings of vLLM reach an arm; for Thor where nothing else was named."""
+    from thorprobe.model.profile import load
     from thorprobe.plan.drive import reach_lines
-    from thorprobe.run.profile import load
 
     if capability is None:
         profile = load(session.profile or "thor")

@@ -99,7 +99,7 @@ def _capability(text: str) -> tuple[int, int]:
 
 def _known(profiles: Iterable[str]) -> None:
     """Find a bad profile before a wheel is read."""
-    from thorprobe.run.profile import load
+    from thorprobe.model.profile import load
 
     for name in profiles:
         load(name)

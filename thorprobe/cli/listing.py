@@ -19,8 +19,8 @@ KERNELS = {
 def list_(*, json: o.JsonOption = False) -> None:
     """List probes, kernels, footprints, profiles, policies, gates, claims, scenarios and causes."""
     from thorprobe.judge.catalogue import CATALOGUE
+    from thorprobe.model import profile
     from thorprobe.plan import claim, footprint, gate, policy, scenario
-    from thorprobe.run import profile
 
     scenarios = [scenario.load(name) for name in scenario.names()]
     profiles = [profile.load(name) for name in profile.names()]

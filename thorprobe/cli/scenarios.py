@@ -106,8 +106,8 @@ def _run(scenario: "Scenario", *, shown: bool, deadline_s: float) -> "list[Expec
 def _open(scenario: "Scenario", deadline_s: float) -> "Answerer":
     wanted = scenario.device
     if wanted.profile:
+        from thorprobe.model.profile import load
         from thorprobe.run.model import ModelAnswerer
-        from thorprobe.run.profile import load
 
         profile = load(wanted.profile)
         if wanted.without_layout:

@@ -240,8 +240,8 @@ def _replayed(asked: Any, answerer: Any) -> Any:
 
 
 def _model(profile: str, partition: str) -> Callable[[], Any]:
+    from thorprobe.model.profile import load
     from thorprobe.run.model import ModelAnswerer
-    from thorprobe.run.profile import load
 
     loaded = load(profile)
     return lambda: ModelAnswerer(loaded, partition)

@@ -10,8 +10,8 @@ and the solved map is what decides a launch (13 partitions of an H200, measured 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from thorprobe.model.gpc_maps import GroupMap, hosted
 from thorprobe.record import MAX_CLUSTER
-from thorprobe.run.admissible import GroupMap, hosted
 
 MAX_STEPS = 100_000
 """Search steps of one ``solve``, about a tenth of a second; beyond it the answer is None."""

@@ -10,10 +10,10 @@ from thorprobe.binary.cubin import facts as read_facts
 from thorprobe.driver import compile as kernels
 from thorprobe.driver import partition as partitions
 from thorprobe.errors import UsageError
+from thorprobe.model.gpc_maps import Admissible
+from thorprobe.model.predict import calls, effective_cluster, predict
+from thorprobe.model.profile import Profile, load
 from thorprobe.record import Claim, LaunchSpec, Observed, Origin, Outcome, Status
-from thorprobe.run.admissible import Admissible
-from thorprobe.run.predict import calls, effective_cluster, predict
-from thorprobe.run.profile import Profile, load
 from thorprobe.run.shipped import Shipped
 
 

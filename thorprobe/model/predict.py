@@ -8,6 +8,8 @@ for too many registers, code 1 for grid limits and launch bounds, and 912 before
 """
 
 from thorprobe.binary.cubin import KernelFacts
+from thorprobe.model.gpc_maps import Admissible
+from thorprobe.model.occupancy import cluster_ctas_per_sm, ctas_per_sm
 from thorprobe.record import (
     MAX_BLOCK_Z,
     MAX_CLUSTER,
@@ -17,8 +19,6 @@ from thorprobe.record import (
     Limits,
     Observed,
 )
-from thorprobe.run.admissible import Admissible
-from thorprobe.run.occupancy import cluster_ctas_per_sm, ctas_per_sm
 
 SUCCESS = 0
 INVALID_VALUE = 1

@@ -11,9 +11,9 @@ import msgspec
 
 from thorprobe.driver import partition as partitions
 from thorprobe.errors import UsageError
+from thorprobe.model.gpc_maps import Admissible, Constraints
 from thorprobe.plan import claim as claim_register
 from thorprobe.record import Claim, Device, Limits, Origin, Record
-from thorprobe.run.admissible import Admissible, Constraints
 
 MAX_FILE = 256 << 10
 """Largest profile file read, in bytes."""
@@ -203,7 +203,7 @@ class Profile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def names() -> tuple[str, ...]:
     """Return the names of the profiles that come with thorprobe."""
-    folder = resources.files("thorprobe.run") / "profiles"
+    folder = resources.files("thorprobe.model") / "profiles"
     found = (entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
     return tuple(sorted(name.removesuffix(".toml") for name in found))
 
@@ -221,7 +221,7 @@ def load(name: str) -> Profile:
             f"`--profile {name}` was asked for, but the profiles are {', '.join(names())}",
             "a file of your own is given by its path, such as `--profile ./mine.toml`",
         )
-    file = resources.files("thorprobe.run") / "profiles" / f"{name}.toml"
+    file = resources.files("thorprobe.model") / "profiles" / f"{name}.toml"
     return parse(file.read_bytes(), name)
 
 
@@ -275,7 +275,7 @@ def _bad(asked: str, reason: str) -> UsageError:
     return UsageError(
         f"`--profile {asked}` was asked for, but {reason}",
         "each number is written `{ value = ..., origin = ..., source = ... }` with a key of "
-        "[sources]; thorprobe/run/profiles/thor.toml is an example",
+        "[sources]; thorprobe/model/profiles/thor.toml is an example",
     )
 
 
