@@ -7,16 +7,16 @@ from pathlib import Path
 
 import torch
 
+from thorprobe.bench import calibrate as calibration
+from thorprobe.bench.calibration_plan import CalibrationOptions
+from thorprobe.bench.candidates import Ladder, NotTakenError, TorchTopk
+from thorprobe.bench.check import expected
+from thorprobe.bench.records import CopyRate
+from thorprobe.bench.run import Bed
 from thorprobe.driver.stopwatch import NotTimedError, Timing
 from thorprobe.driver.torch_device import Place
-from thorprobe.plan.calibration import CalibrationOptions
-from thorprobe.run import calibration
-from thorprobe.run.bench import Bed
-from thorprobe.run.bench_check import expected
-from thorprobe.run.contender import Ladder, NotTakenError, TorchTopk
 from thorprobe.topk.ladder import waves
 from thorprobe.topk.log import Call, Fall, active
-from thorprobe.words.bench import CopyRate
 
 DEVICE = runpy.run_path(str(Path(__file__).parent / "fake_worker.py"), run_name="fake_worker")[
     "DEVICE"

@@ -4,8 +4,9 @@
 
 from cuda.bindings import driver as real
 
+from thorprobe.bench import floor, ready_launch
 from thorprobe.driver import launch, stopwatch
-from thorprobe.run import floor, ready_launch, shipped_module
+from thorprobe.run import shipped_module
 
 
 class PlayedDriver:

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from thorprobe.bench_inquiry import inquire
-from thorprobe.errors import UsageError
-from thorprobe.judge.bench import geometric_mean
-from thorprobe.plan.bench import (
+from thorprobe.bench import device as bed
+from thorprobe.bench.answer import inquire
+from thorprobe.bench.candidates import flashinfer
+from thorprobe.bench.check import expected
+from thorprobe.bench.inputs import scores
+from thorprobe.bench.judge import geometric_mean
+from thorprobe.bench.plan import (
     COLUMNS,
     DISTRIBUTIONS,
     ROWS,
@@ -23,11 +26,8 @@ from thorprobe.plan.bench import (
     parse_numbers,
     shapes,
 )
+from thorprobe.errors import UsageError
 from thorprobe.record import Status
-from thorprobe.run import bed
-from thorprobe.run.bench_check import expected
-from thorprobe.run.bench_inputs import scores
-from thorprobe.run.contender import flashinfer
 from thorprobe.topk import RUNGS
 
 BED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "bench_bed.py")))

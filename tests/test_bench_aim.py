@@ -11,23 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thorprobe.bench_inquiry import inquire
+from thorprobe.bench.aim_judge import aims
+from thorprobe.bench.aims import AIMS, Aim, Goal
+from thorprobe.bench.answer import inquire
+from thorprobe.bench.group import groups, neighbour_ratios
+from thorprobe.bench.judge import summarize
+from thorprobe.bench.plan import DISTRIBUTIONS, EXACT_PATH, BenchOptions, aligned, neighbour, shapes
+from thorprobe.bench.records import BenchPoint, BenchTime, Floor, HostCost
 from thorprobe.evidence import kind
-from thorprobe.judge.bench import summarize
-from thorprobe.judge.bench_aim import aims
-from thorprobe.judge.bench_group import groups, neighbour_ratios
-from thorprobe.plan.bench import (
-    DISTRIBUTIONS,
-    EXACT_PATH,
-    BenchOptions,
-    aligned,
-    neighbour,
-    shapes,
-)
-from thorprobe.plan.bench_aim import AIMS, Aim, Goal
 from thorprobe.record import Origin, Status
 from thorprobe.render.sheet import render_markdown
-from thorprobe.words.bench import BenchPoint, BenchTime, Floor, HostCost
 
 BED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "bench_bed.py")))
 AIM = Aim(

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from thorprobe import evidence
-from thorprobe.bench_inquiry import inquire
-from thorprobe.judge.bench import summarize
-from thorprobe.plan.bench import BenchOptions
+from thorprobe.bench.answer import inquire
+from thorprobe.bench.figure import figure
+from thorprobe.bench.judge import summarize
+from thorprobe.bench.page import sheet
+from thorprobe.bench.plan import BenchOptions
 from thorprobe.record import Origin, Status
-from thorprobe.render.bench import sheet
-from thorprobe.render.bench_figure import figure
 from thorprobe.render.sheet import render_json, render_markdown, render_text
 from thorprobe.render.svg import Figure, Line, Panel, Style, draw
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 import torch
 
-from thorprobe.bench_inquiry import inquire
-from thorprobe.plan.bench import BenchOptions, BenchShape
+from thorprobe.bench import device as bed
+from thorprobe.bench.answer import inquire
+from thorprobe.bench.check import expected
+from thorprobe.bench.plan import BenchOptions, BenchShape
+from thorprobe.bench.run import load as data_of
 from thorprobe.plan.policy import load
 from thorprobe.record import Status
-from thorprobe.run import bed
-from thorprobe.run.bench import load as data_of
-from thorprobe.run.bench_check import expected
 from thorprobe.vllm import library, library_file
 from thorprobe.vllm.bench_peer import WORKSPACE_BYTES, VllmPeer, policy_of
 

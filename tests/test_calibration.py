@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from thorprobe import evidence
-from thorprobe.calibration_inquiry import again, inquire
+from thorprobe.bench.calibration_answer import again, inquire
+from thorprobe.bench.calibration_page import sheet
+from thorprobe.bench.calibration_plan import COLUMNS, PARTITIONS, ROWS, CalibrationOptions, check
+from thorprobe.bench.calibration_records import ChoiceTimes, FittedCost
+from thorprobe.bench.costs import costs_toml
+from thorprobe.bench.fit import Grid, Point, error, fit, quality
+from thorprobe.bench.least_squares import nonnegative
 from thorprobe.errors import UsageError
-from thorprobe.judge.calibration import Grid, Point, error, fit, quality
-from thorprobe.judge.least_squares import nonnegative
-from thorprobe.plan.calibration import COLUMNS, PARTITIONS, ROWS, CalibrationOptions, check
 from thorprobe.record import Origin, Status
-from thorprobe.render.calibration import sheet
-from thorprobe.render.costs import costs_toml
 from thorprobe.render.sheet import render_json, render_markdown, render_text
 from thorprobe.topk import ladder
 from thorprobe.topk.ladder import Cost, Costs, choices, starved
-from thorprobe.words.calibration import ChoiceTimes, FittedCost
 
 BED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "bench_bed.py")))
 ROOT = Path(__file__).parents[1]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from thorprobe.bench.calibrate import GpuSeat
+from thorprobe.bench.plan import BenchShape
+from thorprobe.bench.run import load
 from thorprobe.driver.stopwatch import Timing
 from thorprobe.errors import ThorprobeError
-from thorprobe.plan.bench import BenchShape
-from thorprobe.run.bench import load
-from thorprobe.run.calibration import GpuSeat
 from thorprobe.topk.ladder import choices
 
 BED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "bench_bed.py")))

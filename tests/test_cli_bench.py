@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from thorprobe import bench_inquiry, calibration_inquiry
+from thorprobe.bench import answer as bench_inquiry
+from thorprobe.bench import calibration_answer as calibration_inquiry
 
 BED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "bench_bed.py")))
 BAD = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "test_bad_input.py")))
@@ -31,7 +32,9 @@ def bed(monkeypatch):
 
     play(bench_inquiry, lambda **ladder: BED.opener(BED.PlayedLadder(**ladder)))
     play(calibration_inquiry, BED.room_opener)
-    monkeypatch.setattr("thorprobe.plan.calibration.CalibrationOptions", lambda **_: BED.SMALL)
+    monkeypatch.setattr(
+        "thorprobe.bench.calibration_plan.CalibrationOptions", lambda **_: BED.SMALL
+    )
     return change
 
 

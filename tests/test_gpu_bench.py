@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from thorprobe.bench_inquiry import inquire
-from thorprobe.calibration_inquiry import inquire as calibrate
-from thorprobe.plan.bench import DISTRIBUTIONS, BenchOptions
-from thorprobe.plan.calibration import CalibrationOptions
+from thorprobe.bench.answer import inquire
+from thorprobe.bench.calibration_answer import inquire as calibrate
+from thorprobe.bench.calibration_plan import CalibrationOptions
+from thorprobe.bench.plan import DISTRIBUTIONS, BenchOptions
 from thorprobe.record import Status
 
 pytestmark = pytest.mark.gpu
@@ -99,7 +99,7 @@ def test_every_distribution_is_right_on_every_rung():
 def test_a_file_of_shipped_kernels_is_timed_beside_the_ladder(tmp_path, monkeypatch):
     """Stand-ins that call themselves vLLM's, and vLLM's own where they are: right and timed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    from thorprobe.run.bed import gpu
+    from thorprobe.bench.device import gpu
 
     torch, _ = gpu("0")
     major, minor = torch.cuda.get_device_capability(0)

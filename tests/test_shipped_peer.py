@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from thorprobe.bench.candidates import NotTakenError
+from thorprobe.bench.plan import BenchShape
+from thorprobe.bench.run import load
+from thorprobe.bench.shipped_peer import peers, upstream
 from thorprobe.driver.stopwatch import Stopwatch
 from thorprobe.errors import ThorprobeError, UsageError
-from thorprobe.plan.bench import BenchShape
-from thorprobe.run.bench import load
-from thorprobe.run.contender import NotTakenError
 from thorprobe.run.shipped import Shipped
-from thorprobe.run.shipped_peer import peers, upstream
 from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 PLAYED = runpy.run_path(str(Path(__file__).parent / "played_driver.py"))

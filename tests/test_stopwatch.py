@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from thorprobe.bench import floor
+from thorprobe.bench.floor import EmptyLaunches, copy_rates
 from thorprobe.driver.stopwatch import NotTimedError, Stopwatch, Timing
 from thorprobe.errors import ThorprobeError
-from thorprobe.run import floor
-from thorprobe.run.floor import EmptyLaunches, copy_rates
 
 PLAYED = runpy.run_path(str(Path(__file__).parent / "played_driver.py"))
 CPU = torch.device("cpu")

@@ -61,8 +61,8 @@ class Kind:
 
 _KINDS: dict[str, str] = {
     "audit": "thorprobe.render.audit:KIND",
-    "bench": "thorprobe.render.bench:KIND",
-    "bench --calibrate": "thorprobe.render.calibration:KIND",
+    "bench": "thorprobe.bench.page:KIND",
+    "bench --calibrate": "thorprobe.bench.calibration_page:KIND",
     "bench --verify": "thorprobe.bench.verify_page:KIND",
     "claims": "thorprobe.render.claims:KIND",
     "inspect": "thorprobe.render.inspection:KIND",

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from thorprobe.plan.bench import VLLM_PEER
+from thorprobe.bench.candidates import Data, NotTakenError, Prepared
+from thorprobe.bench.check import UNWRITTEN
+from thorprobe.bench.plan import VLLM_PEER
 from thorprobe.plan.policy import Capability, Policy, load, names, reached
-from thorprobe.run.bench_check import UNWRITTEN
-from thorprobe.run.contender import Data, NotTakenError, Prepared
 
 WORKSPACE_BYTES = 2**20
 """What vLLM's call site gives the operators (``topk_workspace`` of 0.33.0)."""

@@ -7,8 +7,8 @@ Times are in microseconds a launch. A ratio says how many times faster ``auto`` 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from thorprobe.bench.group_records import AimFound, BenchGroup
 from thorprobe.record import Origin, Record, Status
-from thorprobe.words.bench_group import AimFound, BenchGroup
 
 # What was added later is UNSET where it was not recorded, so that older evidence stays as it is.
 

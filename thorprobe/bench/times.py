@@ -4,8 +4,8 @@
 from collections.abc import Iterable, Sequence
 from math import exp, log
 
-from thorprobe.plan.bench import AUTO
-from thorprobe.words.bench import BenchPoint, BenchTime
+from thorprobe.bench.plan import AUTO
+from thorprobe.bench.records import BenchPoint, BenchTime
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

@@ -4,13 +4,13 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
+from thorprobe.bench.plan import AUTO
+from thorprobe.bench.records import BenchPoint, BenchSummary
 from thorprobe.evidence import Evidence
-from thorprobe.plan.bench import AUTO
 from thorprobe.render.escape import plain
 from thorprobe.render.page import device_line
 from thorprobe.render.svg import COLOURS, Figure, Line, Panel, Style, draw
 from thorprobe.topk.contract import RUNGS
-from thorprobe.words.bench import BenchPoint, BenchSummary
 
 _PEERS = ("torch.topk", "shipped-2", "shipped-4", "shipped-8", "shipped-16", "flashinfer", "vllm")
 _FLOOR = "floor (copy, launch)"

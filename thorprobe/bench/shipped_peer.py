@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from cuda.bindings import driver
 
+from thorprobe.bench.candidates import Data, NotTakenError, Prepared
+from thorprobe.bench.check import UNWRITTEN
+from thorprobe.bench.plan import BenchShape
+from thorprobe.bench.ready_launch import ReadyLaunch
 from thorprobe.errors import UsageError
-from thorprobe.plan.bench import BenchShape
 from thorprobe.plan.policy import Capability, load, reached
 from thorprobe.plan.shipped import spec
 from thorprobe.record import Workload
-from thorprobe.run.bench_check import UNWRITTEN
-from thorprobe.run.contender import Data, NotTakenError, Prepared
-from thorprobe.run.ready_launch import ReadyLaunch
 from thorprobe.run.shipped import Shipped
 from thorprobe.run.shipped_module import ShippedModules, parameters
 from thorprobe.words.shipped import ShippedFunction, ShippedKernel

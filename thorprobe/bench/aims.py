@@ -3,7 +3,7 @@
 
 from typing import Literal
 
-from thorprobe.plan.bench import COLUMNS, EXACT_PATH, FLASHINFER_PEER, ROWS
+from thorprobe.bench.plan import COLUMNS, EXACT_PATH, FLASHINFER_PEER, ROWS
 from thorprobe.record import Record
 from thorprobe.topk.contract import SCORE_BYTES
 

@@ -4,11 +4,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from thorprobe.judge.bench_group import Ratio, neighbour_ratios, peer_ratios
-from thorprobe.judge.bench_times import geometric_mean
-from thorprobe.plan.bench_aim import AIMS, Aim, Goal, Measure
-from thorprobe.words.bench import BenchPoint
-from thorprobe.words.bench_group import AimFound
+from thorprobe.bench.aims import AIMS, Aim, Goal, Measure
+from thorprobe.bench.group import Ratio, neighbour_ratios, peer_ratios
+from thorprobe.bench.group_records import AimFound
+from thorprobe.bench.records import BenchPoint
+from thorprobe.bench.times import geometric_mean
 
 Numbers = Callable[[Sequence[Ratio]], tuple[float, str]]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import UNSET
 
-from thorprobe.plan.bench import AUTO
-from thorprobe.run.contender import Data
+from thorprobe.bench.candidates import Data
+from thorprobe.bench.plan import AUTO
+from thorprobe.bench.records import HostCost
 from thorprobe.topk.log import record
-from thorprobe.words.bench import HostCost
 
 _BLOCKS = 8
 # 2,000 calls make blocks of 250: a stream holds about 1,000 launches before the next call waits.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file of costs that the ladder reads, ``thorprobe/topk/costs/K.toml``, from a calibration."""
 
-from thorprobe.judge.calibration import FACTORS
-from thorprobe.words.calibration import CalibrationSummary
+from thorprobe.bench.calibration_records import CalibrationSummary
+from thorprobe.bench.fit import FACTORS
 
 _HEAD = "# SPDX-License-Identifier: Apache-2.0\n# Written by `thorprobe bench --calibrate`.\n"
 

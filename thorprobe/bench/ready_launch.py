@@ -3,11 +3,11 @@
 
 from cuda.bindings import driver
 
+from thorprobe.bench.candidates import NotTakenError
 from thorprobe.driver.context import answer, describe
 from thorprobe.driver.launch import Launch
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import DriverCall
-from thorprobe.run.contender import NotTakenError
 
 
 class ReadyLaunch(Launch):

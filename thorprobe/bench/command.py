@@ -12,7 +12,7 @@ from thorprobe.cli import options as o
 from thorprobe.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from thorprobe.plan.bench import BenchOptions
+    from thorprobe.bench.plan import BenchOptions
 
 _SHAPES, _WHO, _HOW, _COSTS = "Shapes", "Who is timed", "How", "Calibration"
 
@@ -134,7 +134,7 @@ def bench(
     o.only_wrong(fail_on, "a bench")
     if costs is not None and not calibrate:
         raise UsageError("`--costs` was given without `--calibrate`", "add `--calibrate`")
-    from thorprobe.plan.bench import COLUMNS, ROWS, BenchOptions, parse_numbers
+    from thorprobe.bench.plan import COLUMNS, ROWS, BenchOptions, parse_numbers
 
     usual = BenchOptions()
     asked = {
@@ -201,7 +201,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _distributions(names: list[str]) -> tuple[str, ...]:
-    from thorprobe.plan.bench import DISTRIBUTIONS
+    from thorprobe.bench.plan import DISTRIBUTIONS
 
     return tuple(DISTRIBUTIONS) if "all" in names else tuple(dict.fromkeys(names))
 
@@ -211,7 +211,7 @@ def _peers(names: list[str] | None) -> tuple[str, ...]:
 
     Raises UsageError for a file that is not there, and for `none` beside another.
     """
-    from thorprobe.plan.bench import FILE_PREFIXES, TORCH_PEER, VLLM_PREFIX
+    from thorprobe.bench.plan import FILE_PREFIXES, TORCH_PEER, VLLM_PREFIX
     from thorprobe.run.shipped import parse
 
     if names is None:
@@ -239,7 +239,7 @@ def _peers(names: list[str] | None) -> tuple[str, ...]:
 def _timed(options: "BenchOptions", device: str | None, svg: str, *, shown: bool) -> Any:
     from msgspec.structs import replace
 
-    from thorprobe.bench_inquiry import inquire
+    from thorprobe.bench.answer import inquire
     from thorprobe.cli.session import progress, public
     from thorprobe.driver import partition as partitions
 
@@ -267,9 +267,9 @@ def _calibrated(
     *,
     shown: bool,
 ) -> Any:
-    from thorprobe.calibration_inquiry import COMMAND, again, inquire
+    from thorprobe.bench.calibration_answer import COMMAND, again, inquire
+    from thorprobe.bench.calibration_plan import CalibrationOptions, check, one_k
     from thorprobe.cli.session import progress, public
-    from thorprobe.plan.calibration import CalibrationOptions, check, one_k
 
     check(given)
     if replay is not None:
@@ -298,11 +298,11 @@ def _show(
 
     show_evidence([answer], form, output)
     if svg is not None:
-        from thorprobe.render.bench_figure import figure
+        from thorprobe.bench.figure import figure
 
         _write("--svg", figure(answer), svg)
     if costs is not None:
-        from thorprobe.render.costs import costs_toml
+        from thorprobe.bench.costs import costs_toml
 
         _write("--costs", costs_toml(answer.summary), costs)
 

@@ -3,11 +3,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from thorprobe.judge.bench_times import auto, best_peer, geometric_mean, us
-from thorprobe.plan.bench import EXACT_PATH, aligned, neighbour
+from thorprobe.bench.group_records import BenchGroup, Path
+from thorprobe.bench.plan import EXACT_PATH, aligned, neighbour
+from thorprobe.bench.records import BenchPoint
+from thorprobe.bench.times import auto, best_peer, geometric_mean, us
 from thorprobe.topk.contract import SCORE_BYTES
-from thorprobe.words.bench import BenchPoint
-from thorprobe.words.bench_group import BenchGroup, Path
 
 Ratio = tuple[BenchPoint, float]
 """A shape, and a ratio of two times on it."""

@@ -8,21 +8,14 @@ from statistics import median
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from thorprobe.judge.bench_aim import aims
-from thorprobe.judge.bench_group import groups
-from thorprobe.judge.bench_times import auto, best_peer, best_rung, geometric_mean, us
-from thorprobe.plan.bench import AUTO
-from thorprobe.plan.bench_aim import HOST_MEASURE
+from thorprobe.bench.aim_judge import aims
+from thorprobe.bench.aims import HOST_MEASURE
+from thorprobe.bench.group import groups
+from thorprobe.bench.group_records import AimFound
+from thorprobe.bench.plan import AUTO
+from thorprobe.bench.records import Against, BenchPoint, BenchSummary, CopyRate, HostCost, Missing
+from thorprobe.bench.times import auto, best_peer, best_rung, geometric_mean, us
 from thorprobe.record import Status
-from thorprobe.words.bench import (
-    Against,
-    BenchPoint,
-    BenchSummary,
-    CopyRate,
-    HostCost,
-    Missing,
-)
-from thorprobe.words.bench_group import AimFound
 
 BEST_PEER = "the best peer"
 UPSTREAM = "upstream's own choice"

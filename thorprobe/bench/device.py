@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from thorprobe.binary.container import sha256
-from thorprobe.driver import torch_device as places
-from thorprobe.errors import CouldNotProbeError, UsageError
-from thorprobe.plan.bench import (
+from thorprobe.bench.candidates import Contender, Ladder, TorchTopk, flashinfer
+from thorprobe.bench.plan import (
     FLASHINFER_PEER,
     SHIPPED_PREFIX,
     TORCH_PEER,
@@ -17,8 +15,10 @@ from thorprobe.plan.bench import (
     BenchOptions,
     BenchShape,
 )
-from thorprobe.run.bench import Bed, Progress
-from thorprobe.run.contender import Contender, Ladder, TorchTopk, flashinfer
+from thorprobe.bench.run import Bed, Progress
+from thorprobe.binary.container import sha256
+from thorprobe.driver import torch_device as places
+from thorprobe.errors import CouldNotProbeError, UsageError
 
 NOTHING_TO_TIME = (
     "`thorprobe.topk.select` is right on CPU tensors too, but there is nothing to time there; "
@@ -60,9 +60,9 @@ def open_bed(
     such device or partition, UsageError for a file that holds nothing to time.
     """
     torch, ordinal = gpu(device)
+    from thorprobe.bench.floor import EmptyLaunches, copy_rates
     from thorprobe.driver.compile import hashes
     from thorprobe.driver.stopwatch import Stopwatch
-    from thorprobe.run.floor import EmptyLaunches, copy_rates
     from thorprobe.topk import kernel, select
     from thorprobe.topk.prepare import prepare
 
@@ -129,8 +129,8 @@ class _Peers:
                 self.inputs[f"FlashInfer's {library.built.name}"] = sha256(library.built)
 
     def _shipped(self, peer: str, capability: tuple[int, int]) -> None:
+        from thorprobe.bench.shipped_peer import peers, upstream
         from thorprobe.run.shipped import open_for, parse
-        from thorprobe.run.shipped_peer import peers, upstream
 
         path, pattern = parse(peer)
         held = open_for(path, pattern, capability, self._progress)

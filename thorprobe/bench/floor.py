@@ -7,13 +7,13 @@ from typing import Any
 
 from cuda.bindings import driver
 
+from thorprobe.bench.ready_launch import ReadyLaunch
+from thorprobe.bench.records import CopyRate
 from thorprobe.driver.compile import KERNELS, compile_cubin
 from thorprobe.driver.context import answer, describe
 from thorprobe.driver.stopwatch import Watch
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import PORTABLE_CLUSTER, LaunchSpec
-from thorprobe.run.ready_launch import ReadyLaunch
-from thorprobe.words.bench import CopyRate
 
 _SCORES = 2**27
 # 512 MiB read and as much written: several times the L2 of any GPU.

@@ -8,18 +8,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from thorprobe.bench import plan as plans
+from thorprobe.bench.candidates import Contender, Data, Ladder, NotTakenError
+from thorprobe.bench.check import UNWRITTEN, expected
+from thorprobe.bench.host_cost import call_cost, host_cost
+from thorprobe.bench.inputs import scores
+from thorprobe.bench.plan import AUTO, BenchOptions, BenchShape
+from thorprobe.bench.records import BenchPoint, BenchTime, CopyRate, Floor
 from thorprobe.driver.stopwatch import Watch
 from thorprobe.driver.torch_device import Place
 from thorprobe.errors import ThorprobeError
-from thorprobe.plan import bench as plans
-from thorprobe.plan.bench import AUTO, BenchOptions, BenchShape
 from thorprobe.record import Origin, Status
-from thorprobe.run.bench_check import UNWRITTEN, expected
-from thorprobe.run.bench_inputs import scores
-from thorprobe.run.contender import Contender, Data, Ladder, NotTakenError
-from thorprobe.run.host_cost import call_cost, host_cost
 from thorprobe.run.workload import Floats
-from thorprobe.words.bench import BenchPoint, BenchTime, CopyRate, Floor
 
 Progress = Callable[[int, int], None]
 

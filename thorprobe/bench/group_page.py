@@ -3,10 +3,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from thorprobe.plan.bench_aim import HOST_MEASURE
+from thorprobe.bench.aims import HOST_MEASURE
+from thorprobe.bench.group_records import AimFound, BenchGroup
 from thorprobe.render.sheet import Section
 from thorprobe.render.table import Column, Table
-from thorprobe.words.bench_group import AimFound, BenchGroup
 
 _PATHS = {"usual": "usual path", "exact": "exact path"}
 

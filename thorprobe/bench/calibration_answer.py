@@ -7,15 +7,15 @@ from time import perf_counter
 
 import msgspec
 
+from thorprobe.bench import fit as judge
+from thorprobe.bench.calibrate import Room, measure
+from thorprobe.bench.calibration_plan import CalibrationOptions
+from thorprobe.bench.calibration_records import CalibrationSummary, ChoiceTimes
+from thorprobe.bench.fit import Grid
+from thorprobe.bench.run import Progress
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now
-from thorprobe.judge import calibration as judge
-from thorprobe.judge.calibration import Grid
-from thorprobe.plan.calibration import CalibrationOptions
 from thorprobe.record import Origin, Status
-from thorprobe.run.bench import Progress
-from thorprobe.run.calibration import Room, measure
-from thorprobe.words.calibration import CalibrationSummary, ChoiceTimes
 
 Answer = Evidence[ChoiceTimes, CalibrationSummary]
 COMMAND = "bench --calibrate"
@@ -38,7 +38,7 @@ def inquire(
     """
     started, began = now(), perf_counter()
     if opener is None:
-        from thorprobe.run.calibration import open_room
+        from thorprobe.bench.calibrate import open_room
 
         opener = open_room
     with opener(options, device) as room:

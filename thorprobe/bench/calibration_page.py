@@ -3,13 +3,13 @@
 
 from collections.abc import Iterator
 
+from thorprobe.bench.calibration_records import CalibrationSummary, ChoiceTimes
+from thorprobe.bench.costs import costs_toml
 from thorprobe.evidence import Evidence, Kind
-from thorprobe.render.costs import costs_toml
 from thorprobe.render.page import device_line
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
 from thorprobe.topk.ladder import CROWD
-from thorprobe.words.calibration import CalibrationSummary, ChoiceTimes
 
 Answer = Evidence[ChoiceTimes, CalibrationSummary]
 

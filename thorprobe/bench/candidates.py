@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from thorprobe.bench.check import UNWRITTEN, Expected
+from thorprobe.bench.plan import AUTO, BenchShape
 from thorprobe.errors import ThorprobeError
-from thorprobe.plan.bench import AUTO, BenchShape
-from thorprobe.run.bench_check import UNWRITTEN, Expected
 from thorprobe.topk.log import Call, record
 
 

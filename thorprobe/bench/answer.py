@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
+from thorprobe.bench import plan as plans
+from thorprobe.bench.judge import summarize
+from thorprobe.bench.plan import FILE_PREFIXES, BenchOptions
+from thorprobe.bench.records import BenchPoint, BenchSummary
+from thorprobe.bench.run import Bed, Progress, measure
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now
-from thorprobe.judge.bench import summarize
-from thorprobe.plan import bench as plans
-from thorprobe.plan.bench import FILE_PREFIXES, BenchOptions
 from thorprobe.record import Origin
-from thorprobe.run.bench import Bed, Progress, measure
-from thorprobe.words.bench import BenchPoint, BenchSummary
 
 Answer = Evidence[BenchPoint, BenchSummary]
 COMMAND = "bench"
@@ -40,7 +40,7 @@ def inquire(
     plans.check(options)
     started, began = now(), perf_counter()
     if opener is None:
-        from thorprobe.run.bed import open_bed
+        from thorprobe.bench.device import open_bed
 
         opener = open_bed
     with opener(options, device, progress) as bed:

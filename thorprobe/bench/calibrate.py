@@ -12,19 +12,19 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from thorprobe.bench.calibration_plan import CalibrationOptions, seed
+from thorprobe.bench.calibration_records import ChoiceTimes
+from thorprobe.bench.candidates import Data
+from thorprobe.bench.check import UNWRITTEN
+from thorprobe.bench.plan import BenchShape
+from thorprobe.bench.run import Progress, load
 from thorprobe.driver.stopwatch import Timing, Watch
 from thorprobe.errors import CouldNotProbeError, ThorprobeError
-from thorprobe.plan.bench import BenchShape
-from thorprobe.plan.calibration import CalibrationOptions, seed
 from thorprobe.record import Device, Origin, Status
-from thorprobe.run.bench import Progress, load
-from thorprobe.run.bench_check import UNWRITTEN
-from thorprobe.run.contender import Data
 from thorprobe.topk import kernel
 from thorprobe.topk.contract import Wish
 from thorprobe.topk.ladder import Choice, choices
 from thorprobe.topk.plan import Shape, launch, step
-from thorprobe.words.calibration import ChoiceTimes
 
 
 class Seat(Protocol):
@@ -209,11 +209,11 @@ def open_room(options: CalibrationOptions, device: str | None) -> Iterator[Room]
 
     Raises CouldNotProbeError where there is no GPU.
     """
+    from thorprobe.bench.device import gpu
     from thorprobe.driver import torch_device as places
     from thorprobe.driver.compile import hashes
     from thorprobe.driver.context import Context
     from thorprobe.driver.stopwatch import Stopwatch
-    from thorprobe.run.bed import gpu
 
     torch, ordinal = gpu(device)
     with places.place(str(ordinal)) as place:

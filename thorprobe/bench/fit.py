@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from thorprobe.judge.least_squares import nonnegative
-from thorprobe.record import Record
-from thorprobe.topk.contract import SCORE_BYTES
-from thorprobe.topk.ladder import starved, waves
-from thorprobe.topk.variant import VARIANTS, Variant
-from thorprobe.words.calibration import (
+from thorprobe.bench.calibration_records import (
     AutoQuality,
     CalibrationSummary,
     ChoiceTimes,
     FitError,
     FittedCost,
 )
+from thorprobe.bench.least_squares import nonnegative
+from thorprobe.record import Record
+from thorprobe.topk.contract import SCORE_BYTES
+from thorprobe.topk.ladder import starved, waves
+from thorprobe.topk.variant import VARIANTS, Variant
 
 FACTORS = ("launch", "wave", "batch", "megabyte")
 
