@@ -4,9 +4,9 @@
 import msgspec
 import pytest
 
-from thorprobe import arms_inquiry
-from thorprobe.model_inquiry import inquire
-from thorprobe.plan.model_topk import ModelOptions
+from thorprobe.qwen4exp import through_answer as arms_inquiry
+from thorprobe.qwen4exp.answer import inquire
+from thorprobe.qwen4exp.plan import ModelOptions
 
 pytestmark = pytest.mark.gpu
 TINY = ModelOptions(size="tiny", context=2_300, decode_tokens=6)

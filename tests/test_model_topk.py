@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from thorprobe.errors import CouldNotProbeError, UsageError
-from thorprobe.model_inquiry import inquire
-from thorprobe.plan import model_topk as plans
-from thorprobe.plan.model_topk import ModelOptions
+from thorprobe.qwen4exp import plan as plans
+from thorprobe.qwen4exp.answer import inquire
+from thorprobe.qwen4exp.page import sheet
+from thorprobe.qwen4exp.plan import ModelOptions
 from thorprobe.record import Status
-from thorprobe.render.model_topk import sheet
 from thorprobe.render.sheet import render_markdown, render_text
 
 _MADE = runpy.run_path(str(Path(__file__).parent / "selections.py"))
@@ -140,7 +140,7 @@ def test_too_little_memory_is_told_before_the_model_is_built(monkeypatch):
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
     """A saved model answers as the built one does; only the folder's name is shown."""
     from thorprobe.driver.torch_device import place
-    from thorprobe.run.qwen4exp import build
+    from thorprobe.qwen4exp.model import build
 
     short = msgspec.structs.replace(TINY, context=40)
     with place("cpu") as where:

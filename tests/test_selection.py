@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from thorprobe.judge.selection import Pair, compare, together
-from thorprobe.run.selection_watch import verified
-from thorprobe.words.model_topk import Agreement
+from thorprobe.qwen4exp.records import Agreement
+from thorprobe.qwen4exp.selection import Pair, compare, together
+from thorprobe.qwen4exp.watch import verified
 
 _MADE = runpy.run_path(str(Path(__file__).parent / "selections.py"))
 

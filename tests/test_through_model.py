@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from thorprobe import evidence
-from thorprobe.arms_inquiry import inquire
 from thorprobe.errors import UsageError
-from thorprobe.judge.through_model import contrasts, summarize
-from thorprobe.plan.through_model import Drive, drives
+from thorprobe.qwen4exp.records import Fallen
+from thorprobe.qwen4exp.through_answer import inquire
+from thorprobe.qwen4exp.through_judge import contrasts, summarize
+from thorprobe.qwen4exp.through_page import sheet
+from thorprobe.qwen4exp.through_plan import Drive, drives
+from thorprobe.qwen4exp.through_records import ArmCall
+from thorprobe.qwen4exp.through_run import rung_for
 from thorprobe.record import Check, Origin, Status
 from thorprobe.render.sheet import render_markdown
-from thorprobe.render.through_model import sheet
-from thorprobe.run.through_model import rung_for
-from thorprobe.words.model_topk import Fallen
-from thorprobe.words.through_model import ArmCall
 
 _EXACT = runpy.run_path(str(Path(__file__).parent / "selections.py"))["exact"]
 THOR = (11, 0)
@@ -136,7 +136,7 @@ def test_contrasts_name_the_knob_that_moved_the_rows():
 def test_the_command_answers_in_json_that_renders_to_its_page(main, tmp_path, monkeypatch):
     """The answer is read back as what it is, and its page is the same."""
     planned = drives(["0.33.0"], THOR)[:2]
-    monkeypatch.setattr("thorprobe.arms_inquiry.drives", lambda *_: planned)
+    monkeypatch.setattr("thorprobe.qwen4exp.through_answer.drives", lambda *_: planned)
     path = tmp_path / "answer.json"
     asked = ("topk-arms", "--through-model", "--policy", "0.33.0", "--as-capability", "11.0")
     ran = main(*asked, "--device", "cpu", "--json", "--output", path)

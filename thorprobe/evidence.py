@@ -66,11 +66,11 @@ _KINDS: dict[str, str] = {
     "bench --verify": "thorprobe.bench.verify_page:KIND",
     "claims": "thorprobe.render.claims:KIND",
     "inspect": "thorprobe.render.inspection:KIND",
-    "model-topk": "thorprobe.render.model_topk:KIND",
+    "model-topk": "thorprobe.qwen4exp.page:KIND",
     "model-topk --engine": "thorprobe.vllm.engine_page:KIND",
     "oracle": "thorprobe.render.oracle:KIND",
     "report": "thorprobe.render.row:KIND",
-    "topk-arms --through-model": "thorprobe.render.through_model:KIND",
+    "topk-arms --through-model": "thorprobe.qwen4exp.through_page:KIND",
 }
 """Where the ``Kind`` of each command is: ``module:attribute``, imported when it is needed."""
 

@@ -154,7 +154,7 @@ def topk_arms(
         compiled=compiled_dims,
     )
     if through_model:
-        from thorprobe.cli.through_model import answer
+        from thorprobe.qwen4exp.through_command import answer
 
         shown = o.Format.JSON if json else form
         answer(context, wanted, capability, shown, output, progress=not no_progress)

@@ -102,10 +102,10 @@ def model_topk(
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import progress, public
     from thorprobe.driver import partition as partitions
-    from thorprobe.model_inquiry import inquire
     from thorprobe.plan.drive import parse_capability
-    from thorprobe.plan.model_topk import ModelOptions
     from thorprobe.plan.qwen4exp import REDUCED, TINY
+    from thorprobe.qwen4exp.answer import inquire
+    from thorprobe.qwen4exp.plan import ModelOptions
 
     if tiny and checkpoint is not None:
         raise UsageError(

@@ -23,8 +23,8 @@ from thorprobe.driver.torch_device import place
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now
+from thorprobe.qwen4exp.model import enough_memory
 from thorprobe.record import Device, Origin
-from thorprobe.run.qwen4exp import enough_memory
 from thorprobe.vllm import engine_judge as judge
 from thorprobe.vllm.engine_likeness import likeness, read_rows, selections
 from thorprobe.vllm.engine_plan import Case, Engine, Suite

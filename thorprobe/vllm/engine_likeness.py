@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thorprobe.judge.selection import Pair, compare
+from thorprobe.qwen4exp.records import Agreement
+from thorprobe.qwen4exp.selection import Pair, compare
 from thorprobe.vllm.engine_plan import MODELS
 from thorprobe.vllm.engine_wire import Best
 from thorprobe.vllm.engine_words import Likeness
-from thorprobe.words.model_topk import Agreement
 
 FIRST = 5
 """Best tokens whose log-probabilities are compared."""

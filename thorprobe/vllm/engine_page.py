@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 
 from thorprobe.evidence import Evidence, Kind
-from thorprobe.render.model_topk import place_line
+from thorprobe.qwen4exp.page import place_line
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import counted
 from thorprobe.vllm import engine_judge as judge

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thorprobe.driver.torch_device import Place
-from thorprobe.run.qwen4exp import Model, wrapped
-from thorprobe.run.selection_watch import ReferenceWatch
+from thorprobe.qwen4exp.model import Model, wrapped
+from thorprobe.qwen4exp.watch import ReferenceWatch
 from thorprobe.topk.qwen4exp import Batched, modeling, watched
 from thorprobe.vllm.engine_plan import CHUNK, MODELS, Case, prompts, wanted
 from thorprobe.vllm.engine_words import EngineModel

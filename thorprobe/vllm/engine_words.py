@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from thorprobe.qwen4exp.records import Agreement
 from thorprobe.record import Check, Record
 from thorprobe.vllm.dropin_log import DropInReport
-from thorprobe.words.model_topk import Agreement
 
 Moment = Literal["start-up", "prompt"]
 

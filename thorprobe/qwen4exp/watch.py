@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+from thorprobe.qwen4exp.records import Fallen
 from thorprobe.record import Check
 from thorprobe.topk import qsa_blocks
 from thorprobe.topk.qwen4exp import Batched, Select
-from thorprobe.words.model_topk import Fallen
 
 ORACLE = "definition: no unselected score exceeds a selected one"
 Row = tuple[int, int]

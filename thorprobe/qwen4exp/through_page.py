@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from thorprobe.evidence import Evidence, Kind
 from thorprobe.plan.policy import arm_name
-from thorprobe.render.model_topk import busy, fall_line, place_line
+from thorprobe.qwen4exp.page import busy, fall_line, place_line
+from thorprobe.qwen4exp.through_records import ArmCall, ArmReached, ThroughSummary
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
-from thorprobe.words.through_model import ArmCall, ArmReached, ThroughSummary
 
 Answer = Evidence[ArmCall, ThroughSummary]
 

@@ -16,7 +16,7 @@ import msgspec
 from thorprobe.driver.torch_device import Place
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan import qwen4exp as plans
-from thorprobe.plan.model_topk import ModelOptions
+from thorprobe.qwen4exp.plan import ModelOptions
 from thorprobe.record import Record
 from thorprobe.topk.indexer_source import CLASS
 

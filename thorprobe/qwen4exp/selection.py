@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thorprobe.words.model_topk import Agreement
+from thorprobe.qwen4exp.records import Agreement
 
 Floats = NDArray[np.float32]
 Ints = NDArray[Any]

@@ -7,11 +7,9 @@ from itertools import groupby
 
 import msgspec
 
-from thorprobe.judge.selection import together
-from thorprobe.plan.model_topk import ModelOptions
 from thorprobe.plan.policy import Capability, arm_name, load, reached
-from thorprobe.record import Record
-from thorprobe.words.model_topk import (
+from thorprobe.qwen4exp.plan import ModelOptions
+from thorprobe.qwen4exp.records import (
     Agreement,
     Fallen,
     ModelStep,
@@ -20,7 +18,9 @@ from thorprobe.words.model_topk import (
     RowsSeen,
     Selection,
 )
-from thorprobe.words.through_model import ArmCall
+from thorprobe.qwen4exp.selection import together
+from thorprobe.qwen4exp.through_records import ArmCall
+from thorprobe.record import Record
 
 THOR: Capability = (11, 0)
 """Compute capability of the device whose arms are in question, named beside the device's own."""

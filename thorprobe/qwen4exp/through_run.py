@@ -5,9 +5,9 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from thorprobe.plan.through_model import CONTEXT, Drive
-from thorprobe.run.qwen4exp import Model
-from thorprobe.run.selection_watch import LadderWatch, Taken
+from thorprobe.qwen4exp.model import Model
+from thorprobe.qwen4exp.through_plan import CONTEXT, Drive
+from thorprobe.qwen4exp.watch import LadderWatch, Taken
 from thorprobe.topk.qwen4exp import Select, through_ladder
 
 Progress = Callable[[int, int], None]

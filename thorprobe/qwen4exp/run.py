@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from thorprobe.plan import model_topk as plans
-from thorprobe.plan.model_topk import ModelOptions, Step
-from thorprobe.run.qwen4exp import Model
-from thorprobe.run.selection_watch import LadderWatch, ReferenceWatch, Taken, Visited
+from thorprobe.qwen4exp import plan as plans
+from thorprobe.qwen4exp.model import Model
+from thorprobe.qwen4exp.plan import ModelOptions, Step
+from thorprobe.qwen4exp.watch import LadderWatch, ReferenceWatch, Taken, Visited
 from thorprobe.topk.qwen4exp import Batched, Select, through_ladder, watched
 
 Progress = Callable[[int, int], None]

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from thorprobe.judge.model_topk import count_falls
 from thorprobe.judge.ranges import sizes_text
 from thorprobe.plan.policy import Capability, arm_name
-from thorprobe.words.through_model import ArmCall, ArmReached, ThroughSummary
+from thorprobe.qwen4exp.judge import count_falls
+from thorprobe.qwen4exp.through_records import ArmCall, ArmReached, ThroughSummary
 
 
 def summarize(

@@ -29,7 +29,7 @@ def answer(
     """Reach every arm through the model, and show it.
 
     ``context`` is Typer's, of ``topk-arms``. Raises UsageError for options that say how a launch
-    is made, and what ``thorprobe.arms_inquiry.inquire`` raises.
+    is made, and what ``thorprobe.qwen4exp.through_answer.inquire`` raises.
     """
     for name, option in ((p.name, p.opts[0]) for p in context.command.params):
         given = context.get_parameter_source(name).name == "COMMANDLINE"
@@ -39,10 +39,10 @@ def answer(
                 "that the model makes",
                 f"leave out `{option}`",
             )
-    from thorprobe.arms_inquiry import inquire
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import progress as bar
     from thorprobe.cli.session import public
+    from thorprobe.qwen4exp.through_answer import inquire
 
     with bar("topk-arms", shown=progress) as advance:
         found = inquire(

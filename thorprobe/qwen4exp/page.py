@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from thorprobe.evidence import Evidence, Kind
-from thorprobe.judge.selection import together
+from thorprobe.qwen4exp.records import Fallen, ModelStep, ModelSummary, RowsSeen
+from thorprobe.qwen4exp.selection import together
 from thorprobe.render.page import device_line
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
-from thorprobe.words.model_topk import Fallen, ModelStep, ModelSummary, RowsSeen
 
 Answer = Evidence[ModelStep, ModelSummary]
 

@@ -3,8 +3,8 @@
 
 import msgspec
 
+from thorprobe.qwen4exp.records import Fallen
 from thorprobe.record import Check, Origin, Record, Status
-from thorprobe.words.model_topk import Fallen
 
 
 class ArmCall(Record, frozen=True, kw_only=True):

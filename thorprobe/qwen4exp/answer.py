@@ -14,17 +14,17 @@ import numpy as np
 from thorprobe.driver.torch_device import Place, place
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now
-from thorprobe.judge import model_topk as judge
-from thorprobe.judge.selection import Pair, compare
-from thorprobe.plan import model_topk as plans
-from thorprobe.plan.model_topk import ModelOptions
+from thorprobe.qwen4exp import judge
+from thorprobe.qwen4exp import plan as plans
+from thorprobe.qwen4exp.model import Model, build, enough_memory
+from thorprobe.qwen4exp.plan import ModelOptions
+from thorprobe.qwen4exp.records import ModelStep, ModelSummary, Selection
+from thorprobe.qwen4exp.run import Progress, Stepped, measure
+from thorprobe.qwen4exp.selection import Pair, compare
+from thorprobe.qwen4exp.watch import Taken, Visited
 from thorprobe.record import Origin, Status
-from thorprobe.run.model_topk import Progress, Stepped, measure
-from thorprobe.run.qwen4exp import Model, build, enough_memory
-from thorprobe.run.selection_watch import Taken, Visited
 from thorprobe.topk.contract import check_rung
 from thorprobe.topk.qwen4exp import modeling
-from thorprobe.words.model_topk import ModelStep, ModelSummary, Selection
 
 Answer = Evidence[ModelStep, ModelSummary]
 COMMAND = "model-topk"

@@ -8,19 +8,19 @@ from typing import Any
 from thorprobe.driver.torch_device import place
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now
-from thorprobe.judge.model_topk import THOR
-from thorprobe.judge.through_model import summarize
-from thorprobe.model_inquiry import inputs
 from thorprobe.plan import callsite
-from thorprobe.plan.model_topk import ModelOptions
 from thorprobe.plan.policy import Capability, load, reached
 from thorprobe.plan.qwen4exp import TINY
-from thorprobe.plan.through_model import CONTEXT, Drive, drives
+from thorprobe.qwen4exp.answer import inputs
+from thorprobe.qwen4exp.judge import THOR
+from thorprobe.qwen4exp.model import build, enough_memory
+from thorprobe.qwen4exp.plan import ModelOptions
+from thorprobe.qwen4exp.through_judge import summarize
+from thorprobe.qwen4exp.through_plan import CONTEXT, Drive, drives
+from thorprobe.qwen4exp.through_records import ArmCall, ThroughSummary
+from thorprobe.qwen4exp.through_run import Progress, measure
+from thorprobe.qwen4exp.watch import Taken
 from thorprobe.record import Origin, Status
-from thorprobe.run.qwen4exp import build, enough_memory
-from thorprobe.run.selection_watch import Taken
-from thorprobe.run.through_model import Progress, measure
-from thorprobe.words.through_model import ArmCall, ThroughSummary
 
 Answer = Evidence[ArmCall, ThroughSummary]
 COMMAND = "topk-arms --through-model"
