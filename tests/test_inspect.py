@@ -134,7 +134,7 @@ def test_a_device_is_asked_and_launches_nothing(fake_gpu, main, library, monkeyp
             loads.append(shipped)
             super().attach(shipped)
 
-    monkeypatch.setattr("thorprobe.run.inspection.GpuAnswerer", Watching)
+    monkeypatch.setattr("thorprobe.inspect.device.GpuAnswerer", Watching)
     document = answer(main, library, "--device", "0")
     assert document["origin"] == "measured"
     assert all(kernel.parameters == () for load in loads for kernel in load.kernels)

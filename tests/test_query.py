@@ -5,8 +5,10 @@ import msgspec
 import pytest
 
 from devices import H200
+from thorprobe.inspect.finding import device_finding
+from thorprobe.inspect.page import sheet
+from thorprobe.inspect.records import DeviceAnswer, Inspection, InspectSummary, LoadRow
 from thorprobe.judge.cause import judge, refusal
-from thorprobe.judge.inspection_finding import device_finding
 from thorprobe.judge.sweep import summarize
 from thorprobe.plan.shipped import spec
 from thorprobe.record import (
@@ -17,9 +19,7 @@ from thorprobe.record import (
     Status,
     Verdict,
 )
-from thorprobe.render.inspection import sheet
 from thorprobe.render.sheet import render_text
-from thorprobe.words.inspection import DeviceAnswer, Inspection, InspectSummary, LoadRow
 from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 SETTER = DriverCall(

@@ -14,7 +14,6 @@ from thorprobe.cli import (
     audit,
     claims,
     doctor,
-    inspect,
     listing,
     model_topk,
     oracle,
@@ -23,6 +22,7 @@ from thorprobe.cli import (
     sweep,
 )
 from thorprobe.errors import EXIT_CODE_HELP, ExitCode, ThorprobeError
+from thorprobe.inspect import command as inspect
 
 app = typer.Typer(
     name="thorprobe",

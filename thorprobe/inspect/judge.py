@@ -8,13 +8,9 @@ import msgspec
 
 from thorprobe.binary.image import meaning
 from thorprobe.driver.code import MODULE_CAUSES, NO_BINARY_FOR_GPU
-from thorprobe.judge.cause import judge, refusal
-from thorprobe.judge.inspection_finding import device_finding, finding, next_action
-from thorprobe.judge.kernel_name import natural
-from thorprobe.plan.policy import load as load_policy
-from thorprobe.plan.shipped import Entry, layout_of
-from thorprobe.record import Outcome, Verdict
-from thorprobe.words.inspection import (
+from thorprobe.inspect.finding import device_finding, finding, next_action
+from thorprobe.inspect.load import Load, Party, Source
+from thorprobe.inspect.records import (
     DeviceAnswer,
     FileRow,
     InspectSummary,
@@ -22,7 +18,11 @@ from thorprobe.words.inspection import (
     LoadRow,
     TargetRow,
 )
-from thorprobe.words.load import Load, Party, Source
+from thorprobe.judge.cause import judge, refusal
+from thorprobe.judge.kernel_name import natural
+from thorprobe.plan.policy import load as load_policy
+from thorprobe.plan.shipped import Entry, layout_of
+from thorprobe.record import Outcome, Verdict
 
 
 def summarize(sources: Sequence[Source], parties: Sequence[Party], pattern: str) -> InspectSummary:

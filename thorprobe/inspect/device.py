@@ -12,12 +12,12 @@ import msgspec
 from thorprobe.binary.image import Capability
 from thorprobe.binary.inventory import extract
 from thorprobe.binary.records import Inventory
+from thorprobe.inspect.load import Load, Party, Source
 from thorprobe.plan.shipped import build, clustered, spec
 from thorprobe.record import Origin
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.shipped import Shipped, entries, loaded
-from thorprobe.words.load import Load, Party, Source
 
 
 def source(path: Path, inventory: Inventory, pattern: str) -> Source:

@@ -3,13 +3,13 @@
 
 from collections.abc import Iterable, Sequence
 
+from thorprobe.inspect.load import Load
+from thorprobe.inspect.records import DeviceAnswer, KernelRow, LoadRow
 from thorprobe.judge.catalogue import cause
 from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.finding import are, code_text
 from thorprobe.judge.ranges import sizes_text
 from thorprobe.record import Claim, Refusal, Verdict
-from thorprobe.words.inspection import DeviceAnswer, KernelRow, LoadRow
-from thorprobe.words.load import Load
 
 FIRST_CLUSTERS = (9, 0)
 """First compute capability with clusters (CUDA programming guide)."""

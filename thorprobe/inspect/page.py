@@ -5,12 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from thorprobe.evidence import Kind
-from thorprobe.judge.catalogue import BY_KEY
-from thorprobe.record import Origin, Verdict
-from thorprobe.render.kernel_name import shortened
-from thorprobe.render.sheet import Section, Sheet
-from thorprobe.render.table import Column, Table, counted
-from thorprobe.words.inspection import (
+from thorprobe.inspect.records import (
     DeviceAnswer,
     Inspection,
     InspectSummary,
@@ -18,6 +13,11 @@ from thorprobe.words.inspection import (
     LoadRow,
     TargetRow,
 )
+from thorprobe.judge.catalogue import BY_KEY
+from thorprobe.record import Origin, Verdict
+from thorprobe.render.kernel_name import shortened
+from thorprobe.render.sheet import Section, Sheet
+from thorprobe.render.table import Column, Table, counted
 
 _Row = TypeVar("_Row")
 

@@ -12,8 +12,8 @@ from thorprobe.cli import options as o
 from thorprobe.errors import UsageError
 
 if TYPE_CHECKING:
+    from thorprobe.inspect.load import Party, Source
     from thorprobe.record import Device, Origin
-    from thorprobe.words.load import Party, Source
 
 
 def inspect(
@@ -56,8 +56,8 @@ def inspect(
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import public
     from thorprobe.inquiry import now, process_age
-    from thorprobe.judge.inspection import summarize
-    from thorprobe.words.inspection import Inspection
+    from thorprobe.inspect.judge import summarize
+    from thorprobe.inspect.records import Inspection
 
     started = now()
     ordinal = _ordinal(device)
@@ -108,7 +108,7 @@ def _known(profiles: Iterable[str]) -> None:
 def _source(path: Path, pattern: str, *, shown: bool) -> "Source":
     from thorprobe.binary.inventory import take
     from thorprobe.cli.session import progress
-    from thorprobe.run.inspection import source
+    from thorprobe.inspect.device import source
 
     with progress(f"inspect {path.name}", shown=shown) as advance:
         return source(path, take(path, advance), pattern)
@@ -120,7 +120,7 @@ def _parties(
     ordinal: int | None,
     sources: "Sequence[Source]",
 ) -> "Iterable[Party]":
-    from thorprobe.run import inspection
+    from thorprobe.inspect import device as inspection
 
     for capability in capabilities:
         yield inspection.by_capability(capability, sources)
