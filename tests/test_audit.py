@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from thorprobe import audit as auditing
+from thorprobe.audit import answer as auditing
+from thorprobe.audit.finding import labels_text
+from thorprobe.audit.judge import Contender, audit
+from thorprobe.audit.records import Decision, Finding
 from thorprobe.errors import UsageError
-from thorprobe.judge.audit import Contender, audit
-from thorprobe.judge.audit_finding import labels_text
 from thorprobe.plan import gate as gates
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.record import DriverCall, Origin, Verdict
-from thorprobe.words.audit import Decision, Finding
 
 REPORTS = Path(__file__).parents[1] / "reports"
 STORES = {

@@ -6,10 +6,12 @@ import hashlib
 import msgspec
 import pytest
 
-from thorprobe import audit as auditing
+from thorprobe.audit import answer as auditing
+from thorprobe.audit.choice_text import reject
+from thorprobe.audit.page import sheet
+from thorprobe.audit.records import Audit
 from thorprobe.inquiry import assemble
 from thorprobe.judge.cause import judge
-from thorprobe.judge.choice_text import reject
 from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import arms
 from thorprobe.plan import gate as gates
@@ -21,10 +23,8 @@ from thorprobe.record import (
     Outcome,
     Status,
 )
-from thorprobe.render.audit import sheet
 from thorprobe.run.store import Store
 from thorprobe.vllm.words import PERSISTENT, OperatorLibrary, operator_of
-from thorprobe.words.audit import Audit
 from thorprobe.words.operator import OperatorCall
 from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 

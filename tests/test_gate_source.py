@@ -6,9 +6,9 @@ The sources are written for these tests; constants are those of vLLM, wording is
 
 import pytest
 
+from thorprobe.audit.gate_source import read_gates, role_of
+from thorprobe.audit.installed_records import Role
 from thorprobe.errors import UsageError
-from thorprobe.plan.gate_source import read_gates, role_of
-from thorprobe.words.installed import Role
 
 QSA = "vllm/models/qwen4_exp/nvidia/ops/qsa_indexer.py"
 

@@ -5,11 +5,11 @@ import zipfile
 
 import pytest
 
+from thorprobe.audit import installed
+from thorprobe.audit.agreement import as_gate, compare, policy_of
+from thorprobe.audit.installed_records import Match, Role, SourceGate
 from thorprobe.errors import CouldNotProbeError, ExitCode, UsageError
-from thorprobe.judge.installed import as_gate, compare, policy_of
 from thorprobe.plan.policy import load, names
-from thorprobe.run import installed
-from thorprobe.words.installed import Match, Role, SourceGate
 
 PATH = "vllm/models/qwen4_exp/nvidia/ops/qsa_indexer.py"
 GATE = """\

@@ -60,7 +60,7 @@ class Kind:
 
 
 _KINDS: dict[str, str] = {
-    "audit": "thorprobe.render.audit:KIND",
+    "audit": "thorprobe.audit.page:KIND",
     "bench": "thorprobe.bench.page:KIND",
     "bench --calibrate": "thorprobe.bench.calibration_page:KIND",
     "bench --verify": "thorprobe.bench.verify_page:KIND",

@@ -8,10 +8,10 @@ from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
+from thorprobe.audit import command as audit
 from thorprobe.bench import command as bench
 from thorprobe.cli import (
     arms,
-    audit,
     claims,
     doctor,
     listing,

@@ -49,9 +49,9 @@ def doctor(*, json: o.JsonOption = False, output: o.OutputOption = None) -> None
 
 def _gate() -> "Fact":
     """Say what the gate of an installed vLLM has, and whether the data describes it."""
+    from thorprobe.audit import installed
+    from thorprobe.audit.agreement import compare
     from thorprobe.errors import CouldNotProbeError, ThorprobeError
-    from thorprobe.judge.installed import compare
-    from thorprobe.run import installed
     from thorprobe.run.survey import Fact
 
     try:

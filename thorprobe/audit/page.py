@@ -6,20 +6,11 @@ Gates that decide a subject alike share their rows.
 
 from collections.abc import Iterator, Sequence
 
-from thorprobe.evidence import Kind
-from thorprobe.judge.audit_finding import causes_sentence, labels_text
-from thorprobe.judge.catalogue import BY_KEY
-from thorprobe.judge.cost import OWN_KERNEL
-from thorprobe.judge.kernel_name import image, kernels_text
-from thorprobe.judge.ranges import span, spans
-from thorprobe.record import GateSummary, Origin
-from thorprobe.render import audit_choices
-from thorprobe.render.audit_installed import installed_sections
-from thorprobe.render.escape import plain
-from thorprobe.render.sheet import Section, Sheet
-from thorprobe.render.table import Column, Table, counted
-from thorprobe.vllm.words import is_operator
-from thorprobe.words.audit import (
+from thorprobe.audit import choices_page as audit_choices
+from thorprobe.audit.cost import OWN_KERNEL
+from thorprobe.audit.finding import causes_sentence, labels_text
+from thorprobe.audit.installed_page import installed_sections
+from thorprobe.audit.records import (
     Audit,
     AuditResult,
     AuditSummary,
@@ -31,6 +22,15 @@ from thorprobe.words.audit import (
     GateRange,
     Subject,
 )
+from thorprobe.evidence import Kind
+from thorprobe.judge.catalogue import BY_KEY
+from thorprobe.judge.kernel_name import image, kernels_text
+from thorprobe.judge.ranges import span, spans
+from thorprobe.record import GateSummary, Origin
+from thorprobe.render.escape import plain
+from thorprobe.render.sheet import Section, Sheet
+from thorprobe.render.table import Column, Table, counted
+from thorprobe.vllm.words import is_operator
 from thorprobe.words.shipped import is_shipped
 
 NONE = "-"

@@ -10,6 +10,15 @@ from dataclasses import dataclass
 
 import msgspec
 
+from thorprobe.audit.records import (
+    AuditResult,
+    Decision,
+    Finding,
+    GateOnSubject,
+    GateRange,
+    Refused,
+    Subject,
+)
 from thorprobe.judge.arm_launches import results_right
 from thorprobe.judge.catalogue import FAILING, SEVERITY
 from thorprobe.judge.cause import refusal, settled
@@ -19,15 +28,6 @@ from thorprobe.plan.gate import AuditGate
 from thorprobe.plan.policy import Policy, RowRange, row_ranges
 from thorprobe.plan.policy import gate as policy_gate
 from thorprobe.record import Document, GateSummary, Outcome, Record, Verdict
-from thorprobe.words.audit import (
-    AuditResult,
-    Decision,
-    Finding,
-    GateOnSubject,
-    GateRange,
-    Refused,
-    Subject,
-)
 
 Spans = tuple[tuple[int, int], ...]
 

@@ -3,9 +3,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from thorprobe.judge.choice import NO_CLUSTER, place
+from thorprobe.audit.choice import NO_CLUSTER, place
+from thorprobe.audit.records import Choice, Gate, Subject
 from thorprobe.judge.ranges import ranges
-from thorprobe.words.audit import Choice, Gate, Subject
 
 
 def name(cluster: int) -> str:

@@ -3,11 +3,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from thorprobe.judge import choice_text
-from thorprobe.judge.audit_finding import On, by_gate, causes_sentence, labels_text
-from thorprobe.judge.cost import OWN_KERNEL
+from thorprobe.audit import choice_text
+from thorprobe.audit.cost import OWN_KERNEL
+from thorprobe.audit.finding import On, by_gate, causes_sentence, labels_text
+from thorprobe.audit.records import Choice, Cost, Gate, Proposal, Refused, Subject
 from thorprobe.record import Origin
-from thorprobe.words.audit import Choice, Cost, Gate, Proposal, Refused, Subject
 
 CODE = '''\
 # Once per device, context (a MIG slice or green context has its own answer), k and wanted size.

@@ -3,10 +3,10 @@
 
 from collections.abc import Iterator
 
+from thorprobe.audit.installed_records import Installed, SourceGate
 from thorprobe.judge.ranges import ranges
 from thorprobe.render.sheet import Section
 from thorprobe.render.table import Column, Table
-from thorprobe.words.installed import Installed, SourceGate
 
 
 def installed_sections(installed: Installed) -> Iterator[Section]:

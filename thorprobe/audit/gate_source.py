@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from thorprobe.errors import UsageError
-from thorprobe.plan.python_source import (
+from thorprobe.audit.installed_records import Role, SourceGate
+from thorprobe.audit.python_source import (
     UNPARSED,
     Clause,
     Fetch,
@@ -18,7 +18,7 @@ from thorprobe.plan.python_source import (
     Term,
     conditions,
 )
-from thorprobe.words.installed import Role, SourceGate
+from thorprobe.errors import UsageError
 
 OPERATOR = "cooperative_topk"
 """The operator whose calls are looked for, as an attribute such as ``torch.ops._C.NAME``."""

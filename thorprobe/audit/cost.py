@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from thorprobe.audit.recorded_times import RecordedTimes
+from thorprobe.audit.records import AuditResult, Cost, Decision, Finding, GateRange, Subject
 from thorprobe.driver.partition import same
 from thorprobe.record import Document, Origin, Record, Workload
-from thorprobe.run.recorded_times import RecordedTimes
-from thorprobe.words.audit import AuditResult, Cost, Decision, Finding, GateRange, Subject
 
 OWN_KERNEL = "thorprobe's cluster_topk"
 STAND_IN = "thorprobe's stand-in without a cluster"

@@ -7,26 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from thorprobe.errors import UsageError
-from thorprobe.inquiry import inquire, of_recording
-from thorprobe.judge import audit as judge
-from thorprobe.judge import installed as judge_installed
-from thorprobe.judge.audit_finding import finding, next_action
-from thorprobe.judge.choice import choices, place, times
-from thorprobe.judge.cost import costs
-from thorprobe.judge.kernel_name import natural
-from thorprobe.judge.proposal import proposal
-from thorprobe.plan import gate as gates
-from thorprobe.plan.arms import ArmsOptions
-from thorprobe.plan.gate import AuditGate
-from thorprobe.question import ArmsQuestion
-from thorprobe.record import ArmsSummary, Document, Origin, Record
-from thorprobe.run import recorded_times
-from thorprobe.run.installed import Sources
-from thorprobe.run.model import ModelAnswerer
-from thorprobe.run.store import read
-from thorprobe.vllm.words import is_operator
-from thorprobe.words.audit import (
+from thorprobe.audit import agreement as judge_installed
+from thorprobe.audit import judge, recorded_times
+from thorprobe.audit.choice import choices, place, times
+from thorprobe.audit.cost import costs
+from thorprobe.audit.finding import finding, next_action
+from thorprobe.audit.installed import Sources
+from thorprobe.audit.installed_records import Installed
+from thorprobe.audit.proposal import proposal
+from thorprobe.audit.records import (
     AuditResult,
     AuditSummary,
     Choice,
@@ -35,7 +24,17 @@ from thorprobe.words.audit import (
     GateOnSubject,
     Subject,
 )
-from thorprobe.words.installed import Installed
+from thorprobe.errors import UsageError
+from thorprobe.inquiry import inquire, of_recording
+from thorprobe.judge.kernel_name import natural
+from thorprobe.plan import gate as gates
+from thorprobe.plan.arms import ArmsOptions
+from thorprobe.plan.gate import AuditGate
+from thorprobe.question import ArmsQuestion
+from thorprobe.record import ArmsSummary, Document, Origin, Record
+from thorprobe.run.model import ModelAnswerer
+from thorprobe.run.store import read
+from thorprobe.vllm.words import is_operator
 from thorprobe.words.shipped import is_shipped
 
 PROFILES = ("thor", "h200", "gb10")

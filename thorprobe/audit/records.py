@@ -8,10 +8,10 @@ from enum import StrEnum
 
 import msgspec
 
+from thorprobe.audit.installed_records import Installed
 from thorprobe.evidence import Evidence
 from thorprobe.plan.gate import GateStatus
 from thorprobe.record import Device, GateSummary, Origin, Record, Verdict
-from thorprobe.words.installed import Installed
 
 
 class Decision(StrEnum):

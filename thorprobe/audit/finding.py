@@ -3,10 +3,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from thorprobe.audit.records import Gate, GateOnSubject, Refused, Subject
 from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.ranges import sizes_text, spans
-from thorprobe.words.audit import Gate, GateOnSubject, Refused, Subject
 
 On = Mapping[str, Mapping[str, GateOnSubject]]
 """What each gate decides wrongly, by subject and gate."""

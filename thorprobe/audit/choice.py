@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from thorprobe.audit.records import AuditResult, Choice, Decision, GateRange, Subject, Took
 from thorprobe.driver.partition import parse
 from thorprobe.judge.cause import settled
 from thorprobe.plan.policy import Capability, Policy, dispatch
 from thorprobe.record import Document, Record, Verdict
 from thorprobe.vllm.words import PERSISTENT, is_operator, operator_of
-from thorprobe.words.audit import AuditResult, Choice, Decision, GateRange, Subject, Took
 from thorprobe.words.shipped import is_shipped
 
 NO_CLUSTER = 0

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from thorprobe.audit.installed_records import Comparison, Installed, Match, Role, SourceGate
 from thorprobe.judge.ranges import span
 from thorprobe.plan.gate import AuditGate
 from thorprobe.plan.policy import Gate, Policy, load, names
-from thorprobe.words.installed import Comparison, Installed, Match, Role, SourceGate
 
 _ROLES = {"qsa": Role.QSA, "generic": Role.GENERIC}
 _NONE = "none"

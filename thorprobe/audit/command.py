@@ -12,8 +12,8 @@ from thorprobe.cli import options as o
 from thorprobe.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from thorprobe.run.installed import Sources
-    from thorprobe.words.audit import AuditSummary
+    from thorprobe.audit.installed import Sources
+    from thorprobe.audit.records import AuditSummary
 
 
 class FailOn(StrEnum):
@@ -62,12 +62,12 @@ def audit(
     Each gate (shipped, proposed, thorprobe's own) on each device answered for: stores of
     topk-arms, and profiles by the model; without either the profiles thor, h200 and gb10.
     """
-    from thorprobe import audit as auditing
+    from thorprobe.audit import answer as auditing
+    from thorprobe.audit.records import Audit
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import public
     from thorprobe.inquiry import now, process_age
     from thorprobe.plan import gate as gates
-    from thorprobe.words.audit import Audit
 
     started = now()
     read = _sources(sources, installed=installed)
@@ -97,7 +97,7 @@ def audit(
 
 
 def _sources(path: Path | None, *, installed: bool) -> "Sources | None":
-    from thorprobe.run import installed as packages
+    from thorprobe.audit import installed as packages
 
     if path is not None and installed:
         raise UsageError(

@@ -3,11 +3,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from thorprobe.judge.choice import NO_CLUSTER
-from thorprobe.judge.choice_text import name, reject
+from thorprobe.audit.choice import NO_CLUSTER
+from thorprobe.audit.choice_text import name, reject
+from thorprobe.audit.records import AuditSummary, Choice, Took
 from thorprobe.render.sheet import Section
 from thorprobe.render.table import Column, Table
-from thorprobe.words.audit import AuditSummary, Choice, Took
 
 NONE = "-"
 HEADING = "What each gate's choice takes"

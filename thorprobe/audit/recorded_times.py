@@ -11,7 +11,7 @@ from thorprobe.record import Record
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
-_FOLDER = Folder("Recorded times", "run", "recorded")
+_FOLDER = Folder("Recorded times", "audit", "recorded")
 
 
 class PartitionTime(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

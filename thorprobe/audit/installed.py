@@ -15,11 +15,11 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from thorprobe.audit.gate_source import OPERATOR, read_gates
+from thorprobe.audit.installed_records import SourceGate
 from thorprobe.binary.container import check_directory
 from thorprobe.errors import CouldNotProbeError, UsageError
-from thorprobe.plan.gate_source import OPERATOR, read_gates
 from thorprobe.record import Record
-from thorprobe.words.installed import SourceGate
 
 PACKAGE = "vllm"
 
