@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exhibits made up for the tests of the oracle: real policies, invented verdicts."""
 
+from thorprobe.oracle.evidence_file import EngineFacts, EvidenceLine, Exhibit, ModelFacts
 from thorprobe.plan.policy import load, row_ranges
 from thorprobe.record import ArmRow, ArmsSummary, Origin, Verdict
-from thorprobe.words.exhibit import EngineFacts, EvidenceLine, Exhibit, ModelFacts
 
 CAPABILITY = {"NVIDIA Thor": (11, 0), "NVIDIA H200": (9, 0), "NVIDIA GB10": (12, 1)}
 REFUSED = (Verdict.REFUSED, 912, "larger-than-any-gpc")

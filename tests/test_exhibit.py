@@ -14,8 +14,8 @@ import devices
 from thorprobe import evidence
 from thorprobe.errors import UsageError
 from thorprobe.evidence import Evidence, Kind
+from thorprobe.oracle.evidence import read_all
 from thorprobe.record import Origin, Record, Verdict
-from thorprobe.run.exhibit import read_all
 
 REPORTS = Path(__file__).parents[1] / "reports"
 ARMS = REPORTS / "thor-predicted-arms.jsonl"

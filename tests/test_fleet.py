@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from thorprobe.errors import UsageError
-from thorprobe.plan import fleet, gate
+from thorprobe.oracle import fleet
+from thorprobe.plan import gate
 
 SHIPPED = Path(fleet.__file__).parent / "fleets" / "thor-h200-gb10.toml"
 STEPS_DOWN = next(name for name in gate.names() if gate.load(name).steps_down)

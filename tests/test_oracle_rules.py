@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from thorprobe.judge import oracle
-from thorprobe.judge.oracle_weight import WEIGHTS
-from thorprobe.plan.fleet import load
+from thorprobe.oracle import table as oracle
+from thorprobe.oracle.fleet import load
+from thorprobe.oracle.page import matrix
+from thorprobe.oracle.records import Gateable, OracleStatus, Weight
+from thorprobe.oracle.weight import WEIGHTS
 from thorprobe.record import Origin, Verdict
-from thorprobe.render.oracle import matrix
-from thorprobe.words.oracle import Gateable, OracleStatus, Weight
 
 ROOT = Path(__file__).parents[1]
 _MADE = runpy.run_path(str(Path(__file__).parent / "exhibits.py"))

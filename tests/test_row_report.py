@@ -11,13 +11,14 @@ import pytest
 
 from thorprobe import evidence
 from thorprobe.inquiry import of_recording
-from thorprobe.judge import oracle, row
-from thorprobe.plan.fleet import load
+from thorprobe.oracle import closing_report as row
+from thorprobe.oracle import table as oracle
+from thorprobe.oracle.evidence_file import Exhibit
+from thorprobe.oracle.fleet import load
 from thorprobe.record import Origin, Verdict
 from thorprobe.render import github
 from thorprobe.render.sheet import render_markdown, render_text
 from thorprobe.run.store import read
-from thorprobe.words.exhibit import Exhibit
 
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "reports"
@@ -259,7 +260,7 @@ def test_an_edited_answer_is_still_only_text(tmp_path, main):
 def test_the_committed_answer_follows_from_the_committed_evidence(name):
     """Asked again of the files that it names, the answer is the same: none of it was typed in."""
     answer = evidence.read(REPORTS / name)
-    from thorprobe.run.exhibit import read_all
+    from thorprobe.oracle.evidence import read_all
 
     files = [key for key in answer.inputs if not key.startswith("fleet ")]
     exhibits = read_all([REPORTS / file for file in files])

@@ -10,8 +10,8 @@ import pytest
 
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.evidence import read, sheets
+from thorprobe.oracle.evidence import read_all
 from thorprobe.render.sheet import render_json, render_markdown, render_text
-from thorprobe.run.exhibit import read_all
 from thorprobe.vllm import engine, engine_process
 from thorprobe.vllm.engine_plan import MODELS, Case, Engine, Suite
 

@@ -68,8 +68,8 @@ _KINDS: dict[str, str] = {
     "inspect": "thorprobe.inspect.page:KIND",
     "model-topk": "thorprobe.qwen4exp.page:KIND",
     "model-topk --engine": "thorprobe.vllm.engine_page:KIND",
-    "oracle": "thorprobe.render.oracle:KIND",
-    "report": "thorprobe.render.row:KIND",
+    "oracle": "thorprobe.oracle.page:KIND",
+    "report": "thorprobe.oracle.closing_report_page:KIND",
     "topk-arms --through-model": "thorprobe.qwen4exp.through_page:KIND",
 }
 """Where the ``Kind`` of each command is: ``module:attribute``, imported when it is needed."""

@@ -10,19 +10,10 @@ import typer
 
 from thorprobe.audit import command as audit
 from thorprobe.bench import command as bench
-from thorprobe.cli import (
-    arms,
-    claims,
-    doctor,
-    listing,
-    model_topk,
-    oracle,
-    report,
-    scenarios,
-    sweep,
-)
+from thorprobe.cli import arms, claims, doctor, listing, model_topk, report, scenarios, sweep
 from thorprobe.errors import EXIT_CODE_HELP, ExitCode, ThorprobeError
 from thorprobe.inspect import command as inspect
+from thorprobe.oracle import command as oracle
 
 app = typer.Typer(
     name="thorprobe",

@@ -42,7 +42,7 @@ def report(
     files = files or []
     if row:
         from thorprobe.cli.session import public
-        from thorprobe.row import close
+        from thorprobe.oracle.closing_report_answer import close
 
         show_evidence([close(row, fleet, files, public(sys.argv[1:]))], shown, output)
         return

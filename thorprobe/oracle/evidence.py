@@ -13,9 +13,7 @@ import msgspec
 
 from thorprobe import evidence
 from thorprobe.errors import UsageError
-from thorprobe.plan.qwen4exp import TINY
-from thorprobe.record import ArmsSummary, Device, Origin, Record, SweepSummary
-from thorprobe.words.exhibit import (
+from thorprobe.oracle.evidence_file import (
     AUDIT,
     ENGINE,
     MODEL,
@@ -25,6 +23,8 @@ from thorprobe.words.exhibit import (
     Exhibit,
     ModelFacts,
 )
+from thorprobe.plan.qwen4exp import TINY
+from thorprobe.record import ArmsSummary, Device, Origin, Record, SweepSummary
 
 ANSWERS = (AUDIT, ENGINE, MODEL, THROUGH_MODEL)
 """Commands whose single answers bear on a row, besides the stores of launches."""

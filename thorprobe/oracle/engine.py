@@ -7,11 +7,11 @@ whose operators were in a partition nothing is said of the whole device.
 
 from collections.abc import Iterable, Sequence
 
-from thorprobe.judge.oracle_vllm import Ruling
-from thorprobe.plan.fleet import Candidate, Row
+from thorprobe.oracle.evidence_file import EngineFacts, Exhibit
+from thorprobe.oracle.fleet import Candidate, Row
+from thorprobe.oracle.records import Gateable, OracleStatus
+from thorprobe.oracle.vllm import Ruling
 from thorprobe.record import Origin
-from thorprobe.words.exhibit import EngineFacts, Exhibit
-from thorprobe.words.oracle import Gateable, OracleStatus
 
 Told = tuple[Exhibit, EngineFacts]
 

@@ -6,8 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from thorprobe.evidence import Evidence, Kind
 from thorprobe.judge.finding import code_text
 from thorprobe.judge.ranges import ranges, span
-from thorprobe.record import Verdict
-from thorprobe.render.oracle import (
+from thorprobe.oracle.closing_report_records import (
+    ArmAnswer,
+    ArmLine,
+    Loss,
+    Owed,
+    RowSummary,
+    SizesLine,
+    Told,
+    Who,
+)
+from thorprobe.oracle.evidence_file import AUDIT, ENGINE, MODEL
+from thorprobe.oracle.page import (
     EVIDENCE,
     GATEABLE,
     answered_from,
@@ -17,11 +27,10 @@ from thorprobe.render.oracle import (
     matrix,
     reasons,
 )
+from thorprobe.oracle.records import Cell
+from thorprobe.record import Verdict
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, words
-from thorprobe.words.exhibit import AUDIT, ENGINE, MODEL
-from thorprobe.words.oracle import Cell
-from thorprobe.words.row import ArmAnswer, ArmLine, Loss, Owed, RowSummary, SizesLine, Told, Who
 
 _TIMES = (
     "Times are graph replays of thorprobe's own kernel, which do not carry over to upstream's, "

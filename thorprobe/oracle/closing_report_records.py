@@ -3,9 +3,9 @@
 
 import msgspec
 
+from thorprobe.oracle.evidence_file import EvidenceLine
+from thorprobe.oracle.records import OracleSummary
 from thorprobe.record import Origin, Record, Refusal, Verdict
-from thorprobe.words.exhibit import EvidenceLine
-from thorprobe.words.oracle import OracleSummary
 
 
 class Owed(Record, frozen=True, kw_only=True):

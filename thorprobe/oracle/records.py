@@ -9,8 +9,8 @@ from enum import StrEnum
 
 import msgspec
 
+from thorprobe.oracle.evidence_file import EvidenceLine
 from thorprobe.record import Origin, Record
-from thorprobe.words.exhibit import EvidenceLine
 
 UNMEASURED = "UNMEASURED"
 """The record's word for what nobody measured."""

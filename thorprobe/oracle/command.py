@@ -33,7 +33,7 @@ def oracle(
     """
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import public
-    from thorprobe.oracle import ask
+    from thorprobe.oracle.answer import ask
 
     answer = ask(fleet, evidence or [], public(sys.argv[1:]))
     show_evidence([answer], o.Format.JSON if json else form, output)

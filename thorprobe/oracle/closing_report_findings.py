@@ -7,11 +7,11 @@ it: the arms are the subject's, the device is not.
 
 from collections.abc import Iterable, Sequence
 
-from thorprobe.judge.oracle_evidence import answers_for, best
-from thorprobe.plan.fleet import Fleet
+from thorprobe.oracle.closing_report_records import ArmAnswer, ArmLine, SizesLine, Who
+from thorprobe.oracle.evidence_file import Exhibit
+from thorprobe.oracle.findings import answers_for, best
+from thorprobe.oracle.fleet import Fleet
 from thorprobe.record import ArmRow, Origin, Record, Verdict
-from thorprobe.words.exhibit import Exhibit
-from thorprobe.words.row import ArmAnswer, ArmLine, SizesLine, Who
 from thorprobe.words.shipped import is_shipped
 
 _KERNEL = "trivial"

@@ -7,13 +7,13 @@ from pathlib import Path
 from thorprobe.errors import UsageError
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now, process_age
-from thorprobe.judge import oracle
-from thorprobe.judge import row as judge
-from thorprobe.oracle import exhibits_of, inputs
-from thorprobe.plan import fleet as fleets
+from thorprobe.oracle import closing_report as judge
+from thorprobe.oracle import fleet as fleets
+from thorprobe.oracle import table as oracle
+from thorprobe.oracle.answer import exhibits_of, inputs
+from thorprobe.oracle.closing_report_records import RowSummary
+from thorprobe.oracle.records import Cell
 from thorprobe.record import Origin
-from thorprobe.words.oracle import Cell
-from thorprobe.words.row import RowSummary
 
 Answer = Evidence[Cell, RowSummary]
 

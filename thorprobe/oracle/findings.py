@@ -4,10 +4,10 @@
 from collections.abc import Iterable, Sequence
 
 from thorprobe.judge.catalogue import SEVERITY
-from thorprobe.plan.fleet import FleetDevice
+from thorprobe.oracle.evidence_file import Exhibit
+from thorprobe.oracle.fleet import FleetDevice
 from thorprobe.plan.policy import Policy, row_ranges
 from thorprobe.record import ArmRow, Origin, Record, Verdict
-from thorprobe.words.exhibit import Exhibit
 from thorprobe.words.shipped import is_shipped
 
 _RANK = (Origin.MEASURED, Origin.RECORDED, Origin.PREDICTED)

@@ -3,9 +3,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from thorprobe.plan.fleet import Candidate, Fleet
+from thorprobe.oracle.fleet import Candidate, Fleet
+from thorprobe.oracle.records import Cell, Gateable, OracleEntry, OracleStatus, Weight
 from thorprobe.record import Origin
-from thorprobe.words.oracle import Cell, Gateable, OracleEntry, OracleStatus, Weight
 
 WEIGHTS: dict[str, str] = {
     "W1": "vLLM as shipped that can gate the row on a device that exposes a GPU: carries the row",

@@ -2,7 +2,7 @@
 """Fleets: the devices a row is to be checked on, and the candidates for its oracle, as data.
 
 A fleet file declares; it holds no status. What each candidate does on each device comes from
-evidence files, by the rules of ``judge/oracle.py``.
+evidence files, by the rules of ``oracle/table.py``.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 CandidateKind = Literal["vllm", "transformers", "ladder", "external"]
 
-_FOLDER = Folder("fleet", "plan", "fleets")
+_FOLDER = Folder("fleet", "oracle", "fleets")
 
 
 class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

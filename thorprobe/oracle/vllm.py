@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from thorprobe.judge.catalogue import BY_KEY, FAILING
 from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.finding import code_text
-from thorprobe.judge.oracle_evidence import Testimony
 from thorprobe.judge.ranges import span, spans
+from thorprobe.oracle.findings import Testimony
+from thorprobe.oracle.fleet import Candidate, FleetDevice
+from thorprobe.oracle.records import BlockedArm, Gateable, OracleStatus
 from thorprobe.plan import gate as gates
-from thorprobe.plan.fleet import Candidate, FleetDevice
 from thorprobe.plan.gate import AuditGate
 from thorprobe.plan.policy import Capability, Policy
 from thorprobe.record import ArmRow, Origin, Record, Refusal, Verdict
-from thorprobe.words.oracle import BlockedArm, Gateable, OracleStatus
 from thorprobe.words.shipped import is_shipped
 
 PERSISTENT = "persistent_topk"

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from thorprobe.judge import oracle_engine, oracle_model, oracle_vllm
-from thorprobe.judge.oracle_evidence import answers_for, best, testimonies
-from thorprobe.judge.oracle_vllm import Ruling
-from thorprobe.judge.oracle_weight import conclusion, counting, weighed
-from thorprobe.plan.fleet import Candidate, Fleet, FleetDevice
-from thorprobe.plan.policy import load as load_policy
-from thorprobe.words.exhibit import Exhibit
-from thorprobe.words.oracle import (
+from thorprobe.oracle import engine as oracle_engine
+from thorprobe.oracle import model as oracle_model
+from thorprobe.oracle import vllm as oracle_vllm
+from thorprobe.oracle.evidence_file import Exhibit
+from thorprobe.oracle.findings import answers_for, best, testimonies
+from thorprobe.oracle.fleet import Candidate, Fleet, FleetDevice
+from thorprobe.oracle.records import (
     UNMEASURED,
     Cell,
     Gateable,
@@ -24,6 +23,9 @@ from thorprobe.words.oracle import (
     OracleStatus,
     OracleSummary,
 )
+from thorprobe.oracle.vllm import Ruling
+from thorprobe.oracle.weight import conclusion, counting, weighed
+from thorprobe.plan.policy import load as load_policy
 
 RULES: dict[str, str] = {
     "V0": "a device that exposes no GPU runs no vLLM: not probed",

@@ -7,12 +7,12 @@ from pathlib import Path
 from thorprobe.errors import UsageError
 from thorprobe.evidence import Evidence
 from thorprobe.inquiry import now, process_age
-from thorprobe.judge import oracle as judge
-from thorprobe.plan import fleet as fleets
+from thorprobe.oracle import fleet as fleets
+from thorprobe.oracle import table as judge
+from thorprobe.oracle.evidence import read_all
+from thorprobe.oracle.evidence_file import EvidenceLine, Exhibit
+from thorprobe.oracle.records import Cell, OracleSummary
 from thorprobe.record import Origin
-from thorprobe.run.exhibit import read_all
-from thorprobe.words.exhibit import EvidenceLine, Exhibit
-from thorprobe.words.oracle import Cell, OracleSummary
 
 COMMITTED = Path("reports")
 """Where evidence is looked for in the current folder when none is named."""

@@ -4,11 +4,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from thorprobe.evidence import Evidence, Kind
-from thorprobe.judge.oracle_engine import MODEL
+from thorprobe.oracle.engine import MODEL
+from thorprobe.oracle.evidence_file import EvidenceLine
+from thorprobe.oracle.records import Cell, Gateable, OracleEntry, OracleSummary
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Table, counted, words
-from thorprobe.words.exhibit import EvidenceLine
-from thorprobe.words.oracle import Cell, Gateable, OracleEntry, OracleSummary
 
 _ENGINE_RAN = ("E3", "E4", "E5")
 
@@ -102,7 +102,7 @@ def matrix(entries: Mapping[str, OracleEntry], cells: Sequence[Cell]) -> Table:
 
 def reasons(cells: Sequence[Cell], marks: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return why each cell is what it is: rule, origin, evidence, and the sentence."""
-    from thorprobe.judge.oracle import together
+    from thorprobe.oracle.table import together
 
     told = []
     for where, cell in together(cells):

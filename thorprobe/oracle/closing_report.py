@@ -6,19 +6,19 @@ No result is written here: every sentence about a device is of an exhibit or fol
 
 from collections.abc import Iterable, Sequence
 
-from thorprobe.judge import oracle
-from thorprobe.judge import row_evidence as sorted_by
-from thorprobe.judge.oracle_evidence import testimonies
-from thorprobe.judge.oracle_vllm import sent
 from thorprobe.judge.ranges import sizes_text, spans
-from thorprobe.judge.row_evidence import Sides, arm_lines, reached, who
+from thorprobe.oracle import closing_report_findings as sorted_by
+from thorprobe.oracle import table as oracle
+from thorprobe.oracle.closing_report_findings import Sides, arm_lines, reached, who
+from thorprobe.oracle.closing_report_records import Loss, Owed, RowSummary, Told
+from thorprobe.oracle.evidence_file import THROUGH_MODEL, Exhibit
+from thorprobe.oracle.findings import testimonies
+from thorprobe.oracle.fleet import Fleet
+from thorprobe.oracle.records import Cell, OracleSummary
+from thorprobe.oracle.vllm import sent
 from thorprobe.plan import gate as gates
-from thorprobe.plan.fleet import Fleet
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.record import ArmRow, Origin, Verdict
-from thorprobe.words.exhibit import THROUGH_MODEL, Exhibit
-from thorprobe.words.oracle import Cell, OracleSummary
-from thorprobe.words.row import Loss, Owed, RowSummary, Told
 
 QUESTIONS = (
     "Measure the device's largest cluster, and find where a trivial kernel is refused",

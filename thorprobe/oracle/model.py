@@ -3,10 +3,10 @@
 
 from collections.abc import Sequence
 
-from thorprobe.judge.oracle_vllm import Ruling
-from thorprobe.plan.fleet import Candidate, Row
-from thorprobe.words.exhibit import Exhibit, ModelFacts
-from thorprobe.words.oracle import Gateable, OracleStatus
+from thorprobe.oracle.evidence_file import Exhibit, ModelFacts
+from thorprobe.oracle.fleet import Candidate, Row
+from thorprobe.oracle.records import Gateable, OracleStatus
+from thorprobe.oracle.vllm import Ruling
 
 Told = tuple[Exhibit, ModelFacts]
 
