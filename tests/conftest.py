@@ -123,7 +123,7 @@ def command():
 @pytest.fixture
 def main(monkeypatch, capsys):
     """Run thorprobe's main in this process, without a GPU unless a test puts one in."""
-    from thorprobe.cli import app
+    from thorprobe import app
 
     monkeypatch.setattr("thorprobe.run.gpu.driver_present", lambda: False)
     monkeypatch.delenv("THORPROBE_DEBUG", raising=False)

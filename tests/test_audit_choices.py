@@ -10,12 +10,13 @@ from thorprobe.audit import answer as auditing
 from thorprobe.audit.choice_text import reject
 from thorprobe.audit.page import sheet
 from thorprobe.audit.records import Audit
-from thorprobe.inquiry import assemble
+from thorprobe.cli.measure import assemble
+from thorprobe.cli.study import ArmsQuestion
 from thorprobe.judge.cause import judge
 from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import arms
 from thorprobe.plan import gate as gates
-from thorprobe.question import ArmsQuestion
+from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.record import (
     Header,
     Observed,
@@ -26,7 +27,6 @@ from thorprobe.record import (
 from thorprobe.run.store import Store
 from thorprobe.vllm.words import PERSISTENT, OperatorLibrary, operator_of
 from thorprobe.words.operator import OperatorCall
-from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 LIBRARY = OperatorLibrary(version="0.33.0", policy="0.33.0", sha256="a" * 64)
 ROWS = (1, 5, 8, 16, 33, 64, 65)

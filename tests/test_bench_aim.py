@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thorprobe.answer import kind
 from thorprobe.bench.aim_judge import aims
 from thorprobe.bench.aims import AIMS, Aim, Goal
 from thorprobe.bench.answer import inquire
@@ -18,7 +19,6 @@ from thorprobe.bench.group import groups, neighbour_ratios
 from thorprobe.bench.judge import summarize
 from thorprobe.bench.plan import DISTRIBUTIONS, EXACT_PATH, BenchOptions, aligned, neighbour, shapes
 from thorprobe.bench.records import BenchPoint, BenchTime, Floor, HostCost
-from thorprobe.evidence import kind
 from thorprobe.record import Origin, Status
 from thorprobe.render.sheet import render_markdown
 

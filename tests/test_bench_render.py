@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from thorprobe import evidence
+from thorprobe import answer as evidence
 from thorprobe.bench.answer import inquire
 from thorprobe.bench.figure import figure
 from thorprobe.bench.judge import summarize

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from thorprobe import evidence
+from thorprobe import answer as evidence
 from thorprobe.bench.calibration_answer import again, inquire
 from thorprobe.bench.calibration_page import sheet
 from thorprobe.bench.calibration_plan import COLUMNS, PARTITIONS, ROWS, CalibrationOptions, check

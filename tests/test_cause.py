@@ -418,7 +418,7 @@ def test_the_catalogue_names_only_commands_that_exist() -> None:
     """Every `thorprobe ...` in the catalogue is a command of the application."""
     import typer
 
-    from thorprobe.cli.app import app
+    from thorprobe.app import app
 
     commands = set(typer.main.get_command(app).commands)
     text = " ".join(f"{entry.separating_test} {entry.next_action}" for entry in CATALOGUE)

@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from thorprobe import hearing
+from thorprobe.cli.measure import of_recording
+from thorprobe.commands import claims_check as hearing
 from thorprobe.errors import UsageError
-from thorprobe.inquiry import of_recording
 from thorprobe.judge import sweep as judge_sweep
 from thorprobe.judge.cause import judge
 from thorprobe.judge.claim import weigh
+from thorprobe.judge.claim_records import Claims, Standing
 from thorprobe.plan.claim import (
     ClaimStatus,
     Matcher,
@@ -31,7 +32,6 @@ from thorprobe.render.sheet import render_text as render_sheet
 from thorprobe.render.text import render as render_text
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.store import read
-from thorprobe.words.claims import Claims, Standing
 
 SAMPLES = runpy.run_path(str(Path(__file__).parent / "samples.py"))["SAMPLES"]
 REPORTS = Path(__file__).parents[1] / "reports"

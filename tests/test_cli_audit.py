@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from thorprobe import evidence
+from thorprobe import answer as evidence
 
 REPORTS = Path(__file__).parents[1] / "reports"
 SMS8 = REPORTS / "h200-sms8-arms-as-11.0.jsonl"

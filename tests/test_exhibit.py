@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 import devices
-from thorprobe import evidence
+from thorprobe import answer as evidence
+from thorprobe.answer import Evidence, Kind
 from thorprobe.errors import UsageError
-from thorprobe.evidence import Evidence, Kind
 from thorprobe.oracle.evidence import read_all
 from thorprobe.record import Origin, Record, Verdict
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from thorprobe.inquiry import inquire
+from thorprobe.cli.measure import inquire
+from thorprobe.cli.study import SweepQuestion
 from thorprobe.judge.cause import judge
 from thorprobe.plan.sweep import SweepOptions
-from thorprobe.question import SweepQuestion
 from thorprobe.record import LaunchSpec, Status, Verdict, Workload
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.run.store import read

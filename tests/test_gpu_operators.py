@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from thorprobe.cli.measure import inquire
+from thorprobe.cli.study import ArmsQuestion
 from thorprobe.driver.context import Context
 from thorprobe.errors import ThorprobeError
-from thorprobe.inquiry import inquire
 from thorprobe.plan.arms import ArmsOptions
-from thorprobe.question import ArmsQuestion
 from thorprobe.record import Status, Verdict
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.vllm.operator_option import VllmOperators

@@ -54,7 +54,7 @@ def test_help_and_import_load_no_heavy_package():
     """Importing thorprobe, and --help of everything, need no driver, CUDA, NumPy or torch."""
     program = (
         "import sys, thorprobe\n"
-        "from thorprobe.cli.app import main\n"
+        "from thorprobe.app import main\n"
         "for words in ([], ['topk-arms'], ['run'], ['doctor']):\n"
         "    sys.argv = ['thorprobe', *words, '--help']\n"
         "    try: main()\n"

@@ -127,7 +127,7 @@ def test_no_command_executes_what_lies_in_the_current_folder(planted, arguments)
 
 def test_every_command_is_run_among_planted_files():
     """A new command joins the list above."""
-    from thorprobe.cli.app import app
+    from thorprobe.app import app
 
     named = {command.name for command in app.registered_commands}
     assert named == {arguments[0] for arguments in COMMANDS}

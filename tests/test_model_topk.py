@@ -188,7 +188,7 @@ def test_the_command_answers_in_json_that_renders_to_its_page(main, tmp_path):
         *("context_tokens", "rungs", "sets_equal", "max_logit_difference", "tokens_equal"),
         "tokens_per_second",
     } <= set(summary)
-    from thorprobe import evidence
+    from thorprobe import answer as evidence
 
     answer = evidence.read(path)
     page = render_markdown(sheet(answer), answer)

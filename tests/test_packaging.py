@@ -48,7 +48,7 @@ def run(unpacked, folder, *arguments):
     program = (
         "import sys, thorprobe\n"
         f"assert thorprobe.__file__.startswith({str(unpacked)!r}), thorprobe.__file__\n"
-        "from thorprobe.cli.app import main\n"
+        "from thorprobe.app import main\n"
         "sys.argv[0] = 'thorprobe'\n"
         "main()\n"
     )
@@ -101,7 +101,7 @@ def test_the_metadata_says_what_is_needed(unpacked):
     metadata = message_from_string((info / "METADATA").read_text())
     assert metadata["Version"] == __version__
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert "thorprobe = thorprobe.cli.app:main" in (info / "entry_points.txt").read_text()
+    assert "thorprobe = thorprobe.app:main" in (info / "entry_points.txt").read_text()
     assert (info / "licenses" / "LICENSE").read_text().lstrip().startswith("Apache License")
     needed = metadata.get_all("Requires-Dist")
     always = {text.split(">")[0].split("<")[0].strip() for text in needed if "extra ==" not in text}

@@ -11,6 +11,7 @@ from thorprobe.inspect.records import DeviceAnswer, Inspection, InspectSummary, 
 from thorprobe.judge.cause import judge, refusal
 from thorprobe.judge.sweep import summarize
 from thorprobe.plan.shipped import spec
+from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.record import (
     DriverCall,
     Observed,
@@ -20,7 +21,6 @@ from thorprobe.record import (
     Verdict,
 )
 from thorprobe.render.sheet import render_text
-from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 SETTER = DriverCall(
     call="cuFuncSetAttribute",

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorprobe.cli.study import ArmsQuestion, SweepQuestion, of_header, plan_digest
 from thorprobe.errors import UsageError
 from thorprobe.plan.arms import ArmsOptions
 from thorprobe.plan.sweep import SweepOptions
-from thorprobe.question import ArmsQuestion, SweepQuestion, of_header, plan_digest
 from thorprobe.record import Header, Observed, Origin, Outcome, Status, Verdict
 
 POLICY = "e126687a9a"

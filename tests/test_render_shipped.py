@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from thorprobe.inquiry import of_recording
+from thorprobe.cli.measure import of_recording
 from thorprobe.judge.kernel_name import kernels_text, natural
 from thorprobe.render import FORMATS
 from thorprobe.render.shipped import kernels

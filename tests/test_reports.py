@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from thorprobe import evidence
-from thorprobe.inquiry import of_recording
+from thorprobe import answer as evidence
+from thorprobe.cli.measure import of_recording
 from thorprobe.record import Origin, Status
 from thorprobe.render import FORMATS
 from thorprobe.render.sheet import render_json, render_markdown

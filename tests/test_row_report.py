@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from thorprobe import evidence
-from thorprobe.inquiry import of_recording
+from thorprobe import answer as evidence
+from thorprobe.cli.measure import of_recording
 from thorprobe.oracle import closing_report as row
 from thorprobe.oracle import table as oracle
 from thorprobe.oracle.evidence_file import Exhibit

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from devices import H200
+from thorprobe.cli.measure import inquire
+from thorprobe.cli.study import ArmsQuestion, Question, SweepQuestion
 from thorprobe.errors import UsageError
-from thorprobe.inquiry import inquire
 from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.model import profile
 from thorprobe.plan import policy
@@ -27,7 +28,6 @@ from thorprobe.plan.scenario import (
     waive,
 )
 from thorprobe.plan.sweep import SweepOptions
-from thorprobe.question import ArmsQuestion, Question, SweepQuestion
 from thorprobe.record import (
     ArmRow,
     ArmsSummary,

@@ -11,18 +11,18 @@ import msgspec
 import pytest
 
 from thorprobe.cli.session import public
+from thorprobe.cli.study import SweepQuestion
 from thorprobe.driver import compile as kernels
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan import layout as layouts
 from thorprobe.plan import shipped as plans
 from thorprobe.plan.arms import ArmsOptions, plan
+from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.plan.sweep import SweepOptions
 from thorprobe.plan.sweep import plan as sweep_plan
-from thorprobe.question import SweepQuestion
 from thorprobe.record import LaunchSpec, Workload
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.shipped import open_for, parse, recorded
-from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 BINARIES = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "binaries.py")))
 

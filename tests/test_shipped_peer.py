@@ -16,8 +16,8 @@ from thorprobe.bench.run import load
 from thorprobe.bench.shipped_peer import peers, upstream
 from thorprobe.driver.stopwatch import Stopwatch
 from thorprobe.errors import ThorprobeError, UsageError
+from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.run.shipped import Shipped
-from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 PLAYED = runpy.run_path(str(Path(__file__).parent / "played_driver.py"))
 CPU = torch.device("cpu")

@@ -14,10 +14,10 @@ from cuda.bindings import driver as real
 from thorprobe.driver import launch
 from thorprobe.judge.cause import judge
 from thorprobe.plan.shipped import spec
+from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.record import Status, Verdict, Workload
 from thorprobe.run import probe, shipped_module, wire
 from thorprobe.run.shipped_module import QUERIED
-from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 FIELDS = ("logits", "output", "lengths", "workspace", "rows", "stride")
 WORK = Workload(rows=3, columns=64, stride=64, length=40, k=8)

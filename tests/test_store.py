@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from thorprobe.cli.measure import inquire, of_recording
+from thorprobe.cli.study import SweepQuestion
 from thorprobe.errors import StoreError, UsageError
-from thorprobe.inquiry import inquire, of_recording
 from thorprobe.plan.sweep import SweepOptions
-from thorprobe.question import SweepQuestion
 from thorprobe.record import Header, Origin
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.run.replay import ReplayAnswerer
@@ -54,8 +54,8 @@ def test_a_killed_run_resumes_where_it_was(tmp_path):
     path = tmp_path / "run.jsonl"
     program = (
         "import sys, msgspec\n"
-        "from thorprobe.inquiry import inquire\n"
-        "from thorprobe.question import SweepQuestion\n"
+        "from thorprobe.cli.measure import inquire\n"
+        "from thorprobe.cli.study import SweepQuestion\n"
         "from thorprobe.plan import sweep\n"
         "from thorprobe.run.gpu import GpuAnswerer\n"
         "from pathlib import Path\n"

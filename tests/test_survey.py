@@ -7,8 +7,8 @@ from importlib import metadata
 
 import pytest
 
+from thorprobe.commands import environment as survey
 from thorprobe.errors import CouldNotProbeError
-from thorprobe.run import survey
 
 
 @pytest.fixture

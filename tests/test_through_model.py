@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from thorprobe import evidence
+from thorprobe import answer as evidence
 from thorprobe.errors import UsageError
 from thorprobe.qwen4exp.records import Fallen
 from thorprobe.qwen4exp.through_answer import inquire

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from thorprobe.answer import sheets
 from thorprobe.bench import (
     verify_bed,
     verify_data,
@@ -31,7 +32,6 @@ from thorprobe.bench.verify_reference import reference
 from thorprobe.bench.verify_scores import DISTRIBUTIONS, Source, draw
 from thorprobe.bench.verify_shrink import shrink, simpler
 from thorprobe.errors import CouldNotProbeError, ThorprobeError, UsageError
-from thorprobe.evidence import sheets
 from thorprobe.render.sheet import render_text
 from thorprobe.topk import RUNGS, prepare, select
 from thorprobe.topk.contract import DTYPES

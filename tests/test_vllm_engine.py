@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from thorprobe.answer import read, sheets
 from thorprobe.errors import CouldNotProbeError
-from thorprobe.evidence import read, sheets
 from thorprobe.oracle.evidence import read_all
 from thorprobe.render.sheet import render_json, render_markdown, render_text
 from thorprobe.vllm import engine, engine_process

@@ -12,15 +12,15 @@ from cuda.bindings import driver as real
 from typer.testing import CliRunner
 
 import operator_played as op
-from thorprobe.cli.app import app
+from thorprobe.app import app
+from thorprobe.cli.measure import inquire, of_recording
 from thorprobe.cli.session import public
+from thorprobe.cli.study import ArmsQuestion
 from thorprobe.driver import launch
 from thorprobe.errors import CouldNotProbeError, UsageError
-from thorprobe.inquiry import inquire, of_recording
 from thorprobe.judge.cause import judge
 from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import arms, policy
-from thorprobe.question import ArmsQuestion
 from thorprobe.record import Status, Verdict
 from thorprobe.render import markdown, text
 from thorprobe.run import probe as run_probe

@@ -27,7 +27,8 @@ class Fake(gpu.GpuAnswerer):
         worker = ({python!r}, {worker!r})
         super().__init__(
             ordinal, partition, oracle=oracle, deadline_s=deadline_s, command=worker)
-from thorprobe.cli import app, session
+from thorprobe import app
+from thorprobe.cli import session
 if sys.argv[1] != "doctor":
     # doctor asks the driver itself, which is not there.
     gpu.GpuAnswerer = Fake
@@ -114,7 +115,7 @@ def here(checkout):
     program = folder / "thorprobe"
     program.write_text(
         f"#!{sys.executable}\nimport sys\nsys.path[:0] = [{str(ROOT)!r}]\n"
-        "from thorprobe.cli.app import main\nmain()\n"
+        "from thorprobe.app import main\nmain()\n"
     )
     program.chmod(0o755)
     return folder

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m thorprobe``."""
 
-from thorprobe.cli.app import main
+from thorprobe.app import main
 
 if __name__ == "__main__":
     main()

@@ -24,18 +24,18 @@ from thorprobe.audit.records import (
     GateOnSubject,
     Subject,
 )
+from thorprobe.cli.measure import inquire, of_recording
+from thorprobe.cli.study import ArmsQuestion
 from thorprobe.errors import UsageError
-from thorprobe.inquiry import inquire, of_recording
 from thorprobe.judge.kernel_name import natural
 from thorprobe.plan import gate as gates
 from thorprobe.plan.arms import ArmsOptions
 from thorprobe.plan.gate import AuditGate
-from thorprobe.question import ArmsQuestion
+from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import ArmsSummary, Document, Origin, Record
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.store import read
 from thorprobe.vllm.words import is_operator
-from thorprobe.words.shipped import is_shipped
 
 PROFILES = ("thor", "h200", "gb10")
 """Who is answered for where nobody was named."""

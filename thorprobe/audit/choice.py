@@ -14,9 +14,9 @@ from thorprobe.audit.records import AuditResult, Choice, Decision, GateRange, Su
 from thorprobe.driver.partition import parse
 from thorprobe.judge.cause import settled
 from thorprobe.plan.policy import Capability, Policy, dispatch
+from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import Document, Record, Verdict
 from thorprobe.vllm.words import PERSISTENT, is_operator, operator_of
-from thorprobe.words.shipped import is_shipped
 
 NO_CLUSTER = 0
 """Stands for persistent_topk where a choice is a cluster size."""

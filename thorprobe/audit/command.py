@@ -64,9 +64,9 @@ def audit(
     """
     from thorprobe.audit import answer as auditing
     from thorprobe.audit.records import Audit
+    from thorprobe.cli.measure import now, process_age
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import public
-    from thorprobe.inquiry import now, process_age
     from thorprobe.plan import gate as gates
 
     started = now()

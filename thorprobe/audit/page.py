@@ -6,6 +6,7 @@ Gates that decide a subject alike share their rows.
 
 from collections.abc import Iterator, Sequence
 
+from thorprobe.answer import Kind
 from thorprobe.audit import choices_page as audit_choices
 from thorprobe.audit.cost import OWN_KERNEL
 from thorprobe.audit.finding import causes_sentence, labels_text
@@ -22,16 +23,15 @@ from thorprobe.audit.records import (
     GateRange,
     Subject,
 )
-from thorprobe.evidence import Kind
 from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.judge.kernel_name import image, kernels_text
 from thorprobe.judge.ranges import span, spans
+from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import GateSummary, Origin
 from thorprobe.render.escape import plain
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
 from thorprobe.vllm.words import is_operator
-from thorprobe.words.shipped import is_shipped
 
 NONE = "-"
 UNSURE = "open*"

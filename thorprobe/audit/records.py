@@ -8,8 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from thorprobe.answer import Evidence
 from thorprobe.audit.installed_records import Installed
-from thorprobe.evidence import Evidence
 from thorprobe.plan.gate import GateStatus
 from thorprobe.record import Device, GateSummary, Origin, Record, Verdict
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
+from thorprobe.answer import Evidence
 from thorprobe.bench import plan as plans
 from thorprobe.bench.judge import summarize
 from thorprobe.bench.plan import FILE_PREFIXES, BenchOptions
 from thorprobe.bench.records import BenchPoint, BenchSummary
 from thorprobe.bench.run import Bed, Progress, measure
-from thorprobe.evidence import Evidence
-from thorprobe.inquiry import now
+from thorprobe.cli.measure import now
 from thorprobe.record import Origin
 
 Answer = Evidence[BenchPoint, BenchSummary]

@@ -7,14 +7,14 @@ from time import perf_counter
 
 import msgspec
 
+from thorprobe.answer import Evidence
 from thorprobe.bench import fit as judge
 from thorprobe.bench.calibrate import Room, measure
 from thorprobe.bench.calibration_plan import CalibrationOptions
 from thorprobe.bench.calibration_records import CalibrationSummary, ChoiceTimes
 from thorprobe.bench.fit import Grid
 from thorprobe.bench.run import Progress
-from thorprobe.evidence import Evidence
-from thorprobe.inquiry import now
+from thorprobe.cli.measure import now
 from thorprobe.record import Origin, Status
 
 Answer = Evidence[ChoiceTimes, CalibrationSummary]

@@ -3,9 +3,9 @@
 
 from collections.abc import Iterator
 
+from thorprobe.answer import Evidence, Kind
 from thorprobe.bench.calibration_records import CalibrationSummary, ChoiceTimes
 from thorprobe.bench.costs import costs_toml
-from thorprobe.evidence import Evidence, Kind
 from thorprobe.render.page import device_line
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted

@@ -280,7 +280,7 @@ def _calibrated(
 
 
 def _recorded(path: Path, command: str) -> Any:
-    from thorprobe import evidence
+    from thorprobe import answer as evidence
 
     answer = evidence.read(path)
     if answer.command != command:

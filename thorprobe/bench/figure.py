@@ -4,9 +4,9 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
+from thorprobe.answer import Evidence
 from thorprobe.bench.plan import AUTO
 from thorprobe.bench.records import BenchPoint, BenchSummary
-from thorprobe.evidence import Evidence
 from thorprobe.render.escape import plain
 from thorprobe.render.page import device_line
 from thorprobe.render.svg import COLOURS, Figure, Line, Panel, Style, draw

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import TypeGuard
 
+from thorprobe.answer import Evidence, Kind
 from thorprobe.bench.group import neighbour_ratios
 from thorprobe.bench.group_page import aims, groups
 from thorprobe.bench.plan import AUTO, DISTRIBUTIONS
 from thorprobe.bench.records import Against, BenchPoint, BenchSummary, BenchTime, Floor
 from thorprobe.bench.times import auto, best, best_peer, best_rung
-from thorprobe.evidence import Evidence, Kind
 from thorprobe.record import Status
 from thorprobe.render.page import device_line
 from thorprobe.render.sheet import Section, Sheet

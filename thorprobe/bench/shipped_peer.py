@@ -13,10 +13,10 @@ from thorprobe.bench.ready_launch import ReadyLaunch
 from thorprobe.errors import UsageError
 from thorprobe.plan.policy import Capability, load, reached
 from thorprobe.plan.shipped import spec
+from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.record import Workload
 from thorprobe.run.shipped import Shipped
 from thorprobe.run.shipped_module import ShippedModules, parameters
-from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from time import perf_counter
 
 from msgspec.structs import replace
 
+from thorprobe.answer import Evidence
 from thorprobe.bench.verify_case import line, parse
 from thorprobe.bench.verify_record import Failure, Report, VerifySummary, together
 from thorprobe.bench.verify_worker import Task
+from thorprobe.cli.measure import now
 from thorprobe.errors import UsageError
-from thorprobe.evidence import Evidence
-from thorprobe.inquiry import now
 from thorprobe.record import Device, Origin
 
 Answer = Evidence[Failure, VerifySummary]

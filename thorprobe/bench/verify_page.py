@@ -3,9 +3,9 @@
 
 from collections.abc import Iterator
 
+from thorprobe.answer import Kind
 from thorprobe.bench.verify_answer import Answer
 from thorprobe.bench.verify_record import Failure, VerifySummary
-from thorprobe.evidence import Kind
 from thorprobe.render.page import device_line
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted

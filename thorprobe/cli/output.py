@@ -37,7 +37,7 @@ def show_evidence(answers: Sequence[Any], form: Format, output: Path | None) -> 
 
     Raises UsageError for another format, and where the file cannot be written.
     """
-    from thorprobe.evidence import sheets
+    from thorprobe.answer import sheets
     from thorprobe.render import sheet as pages
     from thorprobe.render.several import together
     from thorprobe.render.text import terminal

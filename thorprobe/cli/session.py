@@ -174,8 +174,8 @@ class Session:
         return self.answerers(partition)
 
     def _inquire(self, question_for: Callable[[Any], Any], answerer: Any, kept: Any) -> Any:
-        from thorprobe.inquiry import inquire
-        from thorprobe.question import of_header
+        from thorprobe.cli.measure import inquire
+        from thorprobe.cli.study import of_header
 
         question = question_for(answerer.device)
         if kept is not None:
@@ -227,7 +227,7 @@ class Session:
 
 def _replayed(asked: Any, answerer: Any) -> Any:
     """Return the recorded question where the recording does not hold all that was asked."""
-    from thorprobe.question import of_header
+    from thorprobe.cli.study import of_header
 
     header = answerer.header
     if header.command != asked.command or answerer.holds(asked.first()):
@@ -308,7 +308,7 @@ def _without_folder(word: str) -> str:
 
 def _default_store(command: str, answerer: Any) -> Path | None:
     """Return where a measurement is kept when no place was named; predictions are not kept."""
-    from thorprobe.inquiry import now
+    from thorprobe.cli.measure import now
     from thorprobe.record import Origin
 
     if answerer.origin is not Origin.MEASURED:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from thorprobe.errors import UsageError
 
 if TYPE_CHECKING:
+    from thorprobe.plan.shipped_kernel import ShippedKernel
     from thorprobe.run.shipped import Shipped
-    from thorprobe.words.shipped import ShippedKernel
 
 PREFIX = "shipped:"
 
@@ -71,7 +71,7 @@ def of_option(names: Sequence[str], progress: Callable[[], Any]) -> ShippedFile 
 
 def check_held(question: Any, file: ShippedFile | None, device: Any) -> None:
     """Raise UsageError where a stored question needs shipped kernels that nobody named."""
-    from thorprobe.words.shipped import is_shipped
+    from thorprobe.plan.shipped_kernel import is_shipped
 
     wanted = {spec.kernel for spec in question.first() if is_shipped(spec.kernel)}
     held = {kernel.label for kernel in file.kernels(device)} if file and wanted else set()

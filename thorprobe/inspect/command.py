@@ -53,9 +53,9 @@ def inspect(
 
     Targets, kernels, registers, bytes and compiled clusters; no GPU is needed, nothing is launched.
     """
+    from thorprobe.cli.measure import now, process_age
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import public
-    from thorprobe.inquiry import now, process_age
     from thorprobe.inspect.judge import summarize
     from thorprobe.inspect.records import Inspection
 

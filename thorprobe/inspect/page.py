@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from thorprobe.evidence import Kind
+from thorprobe.answer import Kind
 from thorprobe.inspect.records import (
     DeviceAnswer,
     Inspection,

@@ -3,7 +3,7 @@
 
 import msgspec
 
-from thorprobe.evidence import Evidence
+from thorprobe.answer import Evidence
 from thorprobe.record import Claim, Origin, Outcome, Record, Verdict
 
 

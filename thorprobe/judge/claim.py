@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from thorprobe.judge.catalogue import cause as catalogue_cause
 from thorprobe.judge.cause import settled
+from thorprobe.judge.claim_records import ClaimResult, Standing
 from thorprobe.plan.claim import Predicate, PublishedClaim, Quantity
 from thorprobe.record import (
     MAX_CLUSTER,
@@ -19,7 +20,6 @@ from thorprobe.record import (
     SweepSummary,
     Verdict,
 )
-from thorprobe.words.claims import ClaimResult, Standing
 
 TOO_LARGE = catalogue_cause("larger-than-any-gpc").key
 

@@ -7,6 +7,7 @@ from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.judge.kernel_name import kernels_text
 from thorprobe.judge.query import is_query
 from thorprobe.judge.ranges import sizes_text
+from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import (
     MAX_CLUSTER,
     Device,
@@ -18,7 +19,6 @@ from thorprobe.record import (
     UnderClaim,
     Verdict,
 )
-from thorprobe.words.shipped import is_shipped
 
 Summaries = Mapping[Footprint, KernelSummary]
 _States = dict[int, tuple[str, Refusal | None]]

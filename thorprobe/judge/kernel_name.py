@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import Outcome
-from thorprobe.words.shipped import is_shipped
 
 MOST_NAMES = 6
 """Kernels that a sentence names; of more it says how many."""

@@ -4,9 +4,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from thorprobe.answer import Evidence
+from thorprobe.cli.measure import now, process_age
 from thorprobe.errors import UsageError
-from thorprobe.evidence import Evidence
-from thorprobe.inquiry import now, process_age
 from thorprobe.oracle import fleet as fleets
 from thorprobe.oracle import table as judge
 from thorprobe.oracle.evidence import read_all

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from thorprobe.evidence import Evidence, Kind
+from thorprobe.answer import Evidence, Kind
 from thorprobe.judge.finding import code_text
 from thorprobe.judge.ranges import ranges, span
 from thorprobe.oracle.closing_report_records import (

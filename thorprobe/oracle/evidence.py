@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from thorprobe import evidence
+from thorprobe import answer as evidence
 from thorprobe.errors import UsageError
 from thorprobe.oracle.evidence_file import (
     AUDIT,
@@ -91,7 +91,7 @@ def _command(path: Path) -> str:
 
 
 def _of_store(path: Path) -> Exhibit:
-    from thorprobe.inquiry import of_recording
+    from thorprobe.cli.measure import of_recording
     from thorprobe.run.store import read
 
     document = of_recording(read(path))

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from thorprobe.evidence import Evidence, Kind
+from thorprobe.answer import Evidence, Kind
 from thorprobe.oracle.engine import MODEL
 from thorprobe.oracle.evidence_file import EvidenceLine
 from thorprobe.oracle.records import Cell, Gateable, OracleEntry, OracleSummary

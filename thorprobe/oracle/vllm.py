@@ -17,8 +17,8 @@ from thorprobe.oracle.records import BlockedArm, Gateable, OracleStatus
 from thorprobe.plan import gate as gates
 from thorprobe.plan.gate import AuditGate
 from thorprobe.plan.policy import Capability, Policy
+from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import ArmRow, Origin, Record, Refusal, Verdict
-from thorprobe.words.shipped import is_shipped
 
 PERSISTENT = "persistent_topk"
 

@@ -18,10 +18,10 @@ from thorprobe.plan.policy import (
     load,
     row_ranges,
 )
+from thorprobe.plan.shipped_kernel import ShippedKernel
 from thorprobe.record import PORTABLE_CLUSTER, LaunchSpec, Record, Verdict, Workload
 from thorprobe.vllm import operator_plan
 from thorprobe.vllm.words import OperatorLibrary
-from thorprobe.words.shipped import ShippedKernel
 
 DEFAULT_POLICIES = ("e126687a9a", "0.33.0")
 """The commit of the first report from a Thor, and the newest release that was read."""

@@ -11,8 +11,8 @@ from thorprobe.binary.records import DeviceImage, DeviceKernel, Inventory
 from thorprobe.errors import UsageError
 from thorprobe.plan.layout import Layout, of_image
 from thorprobe.plan.policy import load as load_policy
+from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.record import PORTABLE_CLUSTER, LaunchSpec, Record, Workload
-from thorprobe.words.shipped import ShippedFunction, ShippedKernel
 
 LEAST_THREADS = 32
 """Threads a CTA of a kernel whose block is not known: one warp asks for least."""

@@ -8,8 +8,8 @@ import msgspec
 from thorprobe.errors import UsageError
 from thorprobe.plan import footprint as footprints
 from thorprobe.plan import shipped
+from thorprobe.plan.shipped_kernel import ShippedKernel
 from thorprobe.record import MAX_CLUSTER, LaunchSpec, Outcome, Record, Workload
-from thorprobe.words.shipped import ShippedKernel
 
 SIZES = tuple(range(1, MAX_CLUSTER + 1))
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from thorprobe.answer import Evidence
+from thorprobe.cli.measure import now
 from thorprobe.driver.torch_device import Place, place
-from thorprobe.evidence import Evidence
-from thorprobe.inquiry import now
 from thorprobe.qwen4exp import judge
 from thorprobe.qwen4exp import plan as plans
 from thorprobe.qwen4exp.model import Model, build, enough_memory

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from thorprobe.evidence import Evidence, Kind
+from thorprobe.answer import Evidence, Kind
 from thorprobe.qwen4exp.records import Fallen, ModelStep, ModelSummary, RowsSeen
 from thorprobe.qwen4exp.selection import together
 from thorprobe.render.page import device_line

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+from thorprobe.answer import Evidence
+from thorprobe.cli.measure import now
 from thorprobe.driver.torch_device import place
-from thorprobe.evidence import Evidence
-from thorprobe.inquiry import now
 from thorprobe.plan import callsite
 from thorprobe.plan.policy import Capability, load, reached
 from thorprobe.plan.qwen4exp import TINY

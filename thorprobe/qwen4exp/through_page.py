@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from thorprobe.evidence import Evidence, Kind
+from thorprobe.answer import Evidence, Kind
 from thorprobe.plan.policy import arm_name
 from thorprobe.qwen4exp.page import busy, fall_line, place_line
 from thorprobe.qwen4exp.through_records import ArmCall, ArmReached, ThroughSummary

@@ -2,10 +2,10 @@
 """What the page of a run says of the published claims about its device."""
 
 from thorprobe.judge.claim import weigh
+from thorprobe.judge.claim_records import ClaimResult, Standing
 from thorprobe.plan.claim import register
 from thorprobe.record import Document, Origin
 from thorprobe.render.escape import plain
-from thorprobe.words.claims import ClaimResult, Standing
 
 
 def remarks(document: Document) -> list[tuple[str, str]]:

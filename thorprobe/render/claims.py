@@ -3,10 +3,10 @@
 
 from collections.abc import Iterator
 
-from thorprobe.evidence import Kind
+from thorprobe.answer import Kind
+from thorprobe.judge.claim_records import ClaimLine, ClaimResult, Claims
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
-from thorprobe.words.claims import ClaimLine, ClaimResult, Claims
 
 _OTHERS = "About other devices"
 

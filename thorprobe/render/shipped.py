@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import msgspec
 
 from thorprobe.judge.kernel_name import image, kernels_text, natural, told
+from thorprobe.plan.shipped_kernel import ShippedKernel, is_shipped
 from thorprobe.record import Claim, Document, Outcome
 from thorprobe.render import words
 from thorprobe.render.escape import plain
 from thorprobe.render.kernel_name import shortened
 from thorprobe.render.table import Column, Table
-from thorprobe.words.shipped import ShippedKernel, is_shipped
 
 TITLE = "Shipped kernels at the sizes that they are compiled for"
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from thorprobe.judge.kernel_name import shipped_only
 from thorprobe.judge.ranges import ranges
+from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import (
     Document,
     Footprint,
@@ -17,7 +18,6 @@ from thorprobe.record import (
 from thorprobe.render import shipped, words
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table
-from thorprobe.words.shipped import is_shipped
 
 PARTS = ("pot", "act", "run")
 """Names of the three words of a cell."""

@@ -14,12 +14,12 @@ from thorprobe.driver import compile as kernels
 from thorprobe.driver.context import Context, DriverLog, answer, require
 from thorprobe.driver.launch import Launch, Parameters, pointers_and_words
 from thorprobe.errors import ThorprobeError
+from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import Check, LaunchSpec, Observed, Origin, Outcome, Status, Workload
 from thorprobe.run import wire
 from thorprobe.run import workload as inputs
 from thorprobe.run.shipped_module import QUERIED, ModuleRefusedError, ShippedModules, parameters
 from thorprobe.vllm.words import is_operator
-from thorprobe.words.shipped import is_shipped
 
 if TYPE_CHECKING:
     from thorprobe.vllm.operator_probe import OperatorProber

@@ -14,7 +14,7 @@ from thorprobe.binary.image import Capability, choose
 from thorprobe.binary.records import Inventory
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan.shipped import Entry, build, clustered, layout_of, matches
-from thorprobe.words.shipped import ShippedKernel
+from thorprobe.plan.shipped_kernel import ShippedKernel
 
 PREFIX = "shipped:"
 

@@ -13,8 +13,8 @@ from thorprobe.driver.context import answer, describe
 from thorprobe.driver.launch import Parameters
 from thorprobe.errors import ThorprobeError
 from thorprobe.plan.layout import FIELD_BYTES
+from thorprobe.plan.shipped_kernel import ShippedKernel
 from thorprobe.record import DriverCall, LaunchSpec
-from thorprobe.words.shipped import ShippedKernel
 
 QUERIED = "queried, not launched: it was handed over without its parameter block"
 """Note of a shipped kernel whose layout is not known, or that was only to be queried."""

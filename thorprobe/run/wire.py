@@ -3,8 +3,8 @@
 
 import msgspec
 
+from thorprobe.plan.shipped_kernel import ShippedKernel
 from thorprobe.record import Device, LaunchSpec, Outcome, Record
-from thorprobe.words.shipped import ShippedKernel
 
 
 class Setup(Record, tag="setup", frozen=True, kw_only=True):

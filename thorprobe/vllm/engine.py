@@ -19,10 +19,10 @@ from time import perf_counter
 
 import msgspec
 
+from thorprobe.answer import Evidence
+from thorprobe.cli.measure import now
 from thorprobe.driver.torch_device import place
 from thorprobe.errors import CouldNotProbeError
-from thorprobe.evidence import Evidence
-from thorprobe.inquiry import now
 from thorprobe.qwen4exp.model import enough_memory
 from thorprobe.record import Device, Origin
 from thorprobe.vllm import engine_judge as judge

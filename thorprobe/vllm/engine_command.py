@@ -161,7 +161,7 @@ def _alone(option: str, does: str, others: list[str]) -> None:
 
 
 def _resumed(path: Path) -> "tuple[Suite, Answer]":
-    from thorprobe.evidence import read
+    from thorprobe.answer import read
     from thorprobe.vllm.engine import COMMAND_NAME
     from thorprobe.vllm.engine_plan import Suite
 

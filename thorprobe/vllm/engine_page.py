@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from thorprobe.evidence import Evidence, Kind
+from thorprobe.answer import Evidence, Kind
 from thorprobe.qwen4exp.page import place_line
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import counted

@@ -3,7 +3,7 @@
 
 from enum import StrEnum
 
-from thorprobe.evidence import Evidence
+from thorprobe.answer import Evidence
 from thorprobe.plan.claim import ClaimStatus
 from thorprobe.record import Origin, Record
 

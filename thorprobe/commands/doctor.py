@@ -9,7 +9,7 @@ import typer
 from thorprobe.cli import options as o
 
 if TYPE_CHECKING:
-    from thorprobe.run.survey import Fact
+    from thorprobe.commands.environment import Fact
 
 
 def doctor(*, json: o.JsonOption = False, output: o.OutputOption = None) -> None:
@@ -18,13 +18,13 @@ def doctor(*, json: o.JsonOption = False, output: o.OutputOption = None) -> None
     Devices, driver, NVRTC, packages, partitions (MIG, MPS, green contexts), other processes.
     """
     from thorprobe.cli.output import write
-    from thorprobe.run.survey import survey
+    from thorprobe.commands.environment import survey
 
     facts = (*survey(), _gate(), _drop_in())
     if json:
         import msgspec
 
-        from thorprobe.inquiry import now
+        from thorprobe.cli.measure import now
         from thorprobe.record import SchemaTag
 
         document = {"schema": SchemaTag(), "command": "doctor", "started": now(), "facts": facts}
@@ -51,8 +51,8 @@ def _gate() -> "Fact":
     """Say what the gate of an installed vLLM has, and whether the data describes it."""
     from thorprobe.audit import installed
     from thorprobe.audit.agreement import compare
+    from thorprobe.commands.environment import Fact
     from thorprobe.errors import CouldNotProbeError, ThorprobeError
-    from thorprobe.run.survey import Fact
 
     try:
         read = installed.here()
@@ -67,7 +67,7 @@ def _gate() -> "Fact":
 
 def _drop_in() -> "Fact":
     """Say whether a vLLM that starts here has thorprobe's top-k in the place of its own."""
-    from thorprobe.run.survey import Fact
+    from thorprobe.commands.environment import Fact
     from thorprobe.vllm.dropin_status import status
 
     told = status()
@@ -75,7 +75,7 @@ def _drop_in() -> "Fact":
 
 
 def _lines(facts: "tuple[object, ...]") -> "list[str]":
-    from thorprobe.run.survey import Fact
+    from thorprobe.commands.environment import Fact
 
     lines: list[str] = []
     topic = ""

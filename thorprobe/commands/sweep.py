@@ -45,9 +45,9 @@ def cluster_sweep(
     """
     import msgspec
 
+    from thorprobe.cli.study import SweepQuestion
     from thorprobe.driver import partition as partitions
     from thorprobe.plan import sweep
-    from thorprobe.question import SweepQuestion
 
     parsed = partitions.parse(partition)
     names = tuple(dict.fromkeys(kernel or ()))

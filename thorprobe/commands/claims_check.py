@@ -5,20 +5,20 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from thorprobe.cli.measure import of_recording
 from thorprobe.errors import UsageError
-from thorprobe.inquiry import of_recording
 from thorprobe.judge.claim import IN_A_PART, weigh
-from thorprobe.judge.kernel_name import shipped_only
-from thorprobe.plan.claim import ClaimStatus, PublishedClaim, register
-from thorprobe.record import Document, Origin, Record
-from thorprobe.run.store import read
-from thorprobe.words.claims import (
+from thorprobe.judge.claim_records import (
     ClaimLine,
     ClaimResult,
     ClaimsSummary,
     ClaimSubject,
     Standing,
 )
+from thorprobe.judge.kernel_name import shipped_only
+from thorprobe.plan.claim import ClaimStatus, PublishedClaim, register
+from thorprobe.record import Document, Origin, Record
+from thorprobe.run.store import read
 
 Standings = Mapping[str, Mapping[Standing, tuple[str, ...]]]
 

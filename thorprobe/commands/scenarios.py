@@ -10,7 +10,7 @@ from thorprobe.cli import options as o
 from thorprobe.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from thorprobe.inquiry import Answerer
+    from thorprobe.cli.measure import Answerer
     from thorprobe.plan.scenario import ExpectationResult, Scenario
     from thorprobe.record import Document
 
@@ -75,9 +75,9 @@ def _show(lines: "list[Any]", form: o.Format, output: Any, *, verbose: bool) -> 
 
 
 def _run(scenario: "Scenario", *, shown: bool, deadline_s: float) -> "list[ExpectationResult]":
+    from thorprobe.cli.measure import inquire
     from thorprobe.cli.session import progress
     from thorprobe.errors import CouldNotProbeError
-    from thorprobe.inquiry import inquire
     from thorprobe.plan.scenario import check, mismatch, waive
 
     try:
@@ -119,9 +119,9 @@ def _open(scenario: "Scenario", deadline_s: float) -> "Answerer":
 
 
 def _question(probe: Any, device: Any, partition: str) -> Any:
+    from thorprobe.cli.study import ArmsQuestion, SweepQuestion
     from thorprobe.plan.scenario import SweepProbe
     from thorprobe.plan.sweep import SweepOptions
-    from thorprobe.question import ArmsQuestion, SweepQuestion
 
     if isinstance(probe, SweepProbe):
         return SweepQuestion(

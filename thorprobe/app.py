@@ -10,7 +10,7 @@ import typer
 
 from thorprobe.audit import command as audit
 from thorprobe.bench import command as bench
-from thorprobe.cli import arms, claims, doctor, listing, model_topk, report, scenarios, sweep
+from thorprobe.commands import arms, claims, doctor, listing, model_topk, report, scenarios, sweep
 from thorprobe.errors import EXIT_CODE_HELP, ExitCode, ThorprobeError
 from thorprobe.inspect import command as inspect
 from thorprobe.oracle import command as oracle

@@ -24,11 +24,11 @@ def claims(
 
     A run confirms, contradicts or leaves open what was published; a prediction confirms nothing.
     """
-    from thorprobe import hearing
+    from thorprobe.cli.measure import now, process_age
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import public
-    from thorprobe.inquiry import now, process_age
-    from thorprobe.words.claims import Claims
+    from thorprobe.commands import claims_check as hearing
+    from thorprobe.judge.claim_records import Claims
 
     started = now()
     held = hearing.hold(list(dict.fromkeys(stores or ())))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from thorprobe.plan.arms import ArmsOptions
+    from thorprobe.plan.shipped_kernel import ShippedKernel
     from thorprobe.vllm.operator_option import VllmOperators
-    from thorprobe.words.shipped import ShippedKernel
 
 _VLLM = "From vLLM's settings"
 
@@ -133,10 +133,10 @@ def topk_arms(
     """
     import msgspec
 
+    from thorprobe.cli.study import ArmsQuestion
     from thorprobe.driver import partition as partitions
     from thorprobe.plan import arms as plans
     from thorprobe.plan.drive import Settings, from_settings, parse_capability, parse_lengths
-    from thorprobe.question import ArmsQuestion
 
     parsed = partitions.parse(partition)
     capability = parse_capability(as_capability) if as_capability else None

@@ -11,10 +11,11 @@ from typing import Protocol
 import msgspec
 
 from thorprobe import STARTED, __version__
+from thorprobe.cli.study import Question, of_header, plan_digest
 from thorprobe.driver import compile as kernels
 from thorprobe.errors import ExitCode, UsageError
 from thorprobe.judge.cause import judge
-from thorprobe.question import Question, of_header, plan_digest
+from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import (
     Device,
     Document,
@@ -29,7 +30,6 @@ from thorprobe.record import (
 )
 from thorprobe.run.store import Recording, Store
 from thorprobe.vllm.words import is_operator
-from thorprobe.words.shipped import is_shipped
 
 Progress = Callable[[int, int], None]
 

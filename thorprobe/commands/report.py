@@ -33,9 +33,9 @@ def report(
     The verdicts are judged anew from what was recorded; the page is the same for the same store.
     With --row it is the report that closes the row, from these files or the folder reports.
     """
-    from thorprobe import evidence
+    from thorprobe import answer as evidence
+    from thorprobe.cli.measure import of_recording
     from thorprobe.cli.output import show, show_evidence
-    from thorprobe.inquiry import of_recording
     from thorprobe.run.store import read
 
     shown = o.Format.JSON if json else form
