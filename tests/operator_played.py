@@ -14,6 +14,7 @@ sys.path.insert(1, str(Path(__file__).parents[1]))
 
 import torch
 
+from thorprobe.binary.operator_file import LibraryFile
 from thorprobe.driver import partition as partitions
 from thorprobe.driver.stopwatch import Timing
 from thorprobe.model.profile import load as load_profile
@@ -22,10 +23,9 @@ from thorprobe.record import (
     Observed,
 )
 from thorprobe.run import wire
+from thorprobe.run.operator_library import with_operators
+from thorprobe.run.operator_probe import OperatorProber
 from thorprobe.run.workload import oracle
-from thorprobe.vllm.library import with_operators
-from thorprobe.vllm.library_file import LibraryFile
-from thorprobe.vllm.operator_probe import OperatorProber
 from thorprobe.words.operator import KernelSeen
 
 SCHEMA = (

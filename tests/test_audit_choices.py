@@ -16,6 +16,7 @@ from thorprobe.judge.cause import judge
 from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import arms
 from thorprobe.plan import gate as gates
+from thorprobe.plan.operator import PERSISTENT, OperatorLibrary, operator_of
 from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.record import (
     Header,
@@ -25,7 +26,6 @@ from thorprobe.record import (
     Status,
 )
 from thorprobe.run.store import Store
-from thorprobe.vllm.words import PERSISTENT, OperatorLibrary, operator_of
 from thorprobe.words.operator import OperatorCall
 
 LIBRARY = OperatorLibrary(version="0.33.0", policy="0.33.0", sha256="a" * 64)

@@ -15,10 +15,11 @@ from thorprobe.bench.answer import inquire
 from thorprobe.bench.check import expected
 from thorprobe.bench.plan import BenchOptions, BenchShape
 from thorprobe.bench.run import load as data_of
+from thorprobe.bench.vllm_peer import WORKSPACE_BYTES, VllmPeer, policy_of
+from thorprobe.binary import operator_file as library_file
 from thorprobe.plan.policy import load
 from thorprobe.record import Status
-from thorprobe.vllm import library, library_file
-from thorprobe.vllm.bench_peer import WORKSPACE_BYTES, VllmPeer, policy_of
+from thorprobe.run import operator_library as library
 
 BED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "bench_bed.py")))
 OPTIONS = BenchOptions(

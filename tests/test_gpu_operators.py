@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from thorprobe.cli.measure import inquire
+from thorprobe.cli.operator_option import VllmOperators
 from thorprobe.cli.study import ArmsQuestion
 from thorprobe.driver.context import Context
 from thorprobe.errors import ThorprobeError
 from thorprobe.plan.arms import ArmsOptions
 from thorprobe.record import Status, Verdict
 from thorprobe.run.gpu import GpuAnswerer
-from thorprobe.vllm.operator_option import VllmOperators
-from thorprobe.vllm.operator_seat import GpuSeat
+from thorprobe.run.operator_seat import GpuSeat
 
 pytestmark = pytest.mark.gpu
 LIBRARY = os.environ.get("THORPROBE_TEST_VLLM", "")

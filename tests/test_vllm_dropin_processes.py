@@ -15,7 +15,7 @@ import torch  # noqa: F401  The processes need it.
 from thorprobe.vllm import dropin
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "cupy", "cuda", "numpy", "msgspec", "typer", "logging", "thorprobe.vllm.words")
+HEAVY = ("torch", "cupy", "cuda", "numpy", "msgspec", "typer", "logging", "thorprobe.plan.operator")
 
 
 def python(code, *path, **environment):

@@ -12,12 +12,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from thorprobe.binary import operator_file as library_file
+from thorprobe.binary.operator_file import FILE, MEMBER, LibraryFile, find
+from thorprobe.cli.operator_option import VllmOperators
 from thorprobe.driver import compile as kernels
 from thorprobe.errors import CouldNotProbeError, ThorprobeError, UsageError
-from thorprobe.vllm import library, library_file
-from thorprobe.vllm.library_file import FILE, MEMBER, LibraryFile, find
-from thorprobe.vllm.operator_option import VllmOperators
-from thorprobe.vllm.operator_seat import GpuSeat, short
+from thorprobe.run import operator_library as library
+from thorprobe.run.operator_seat import GpuSeat, short
 
 MACHINES = {"x86_64": 62, "aarch64": 183}
 SCHEMA = (

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import operator_played as op
 from thorprobe.app import app
+from thorprobe.binary.operator_file import LibraryFile
 from thorprobe.cli.measure import inquire, of_recording
 from thorprobe.cli.session import public
 from thorprobe.cli.study import ArmsQuestion
@@ -21,15 +22,13 @@ from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.judge.cause import judge
 from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import arms, policy
+from thorprobe.plan.operator import OperatorLibrary, is_operator, operator_of
 from thorprobe.record import Status, Verdict
 from thorprobe.render import markdown, text
+from thorprobe.run import operator_worker, wire
 from thorprobe.run import probe as run_probe
-from thorprobe.run import wire
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.run.store import read
-from thorprobe.vllm import operator_worker
-from thorprobe.vllm.library_file import LibraryFile
-from thorprobe.vllm.words import OperatorLibrary, is_operator, operator_of
 
 PROGRAM = str(Path(__file__).with_name("operator_played.py"))
 PRUNED = "device code for other parts than sm_90 zeroed"

@@ -31,11 +31,11 @@ from thorprobe.judge.kernel_name import natural
 from thorprobe.plan import gate as gates
 from thorprobe.plan.arms import ArmsOptions
 from thorprobe.plan.gate import AuditGate
+from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import ArmsSummary, Document, Origin, Record
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.store import read
-from thorprobe.vllm.words import is_operator
 
 PROFILES = ("thor", "h200", "gb10")
 """Who is answered for where nobody was named."""

@@ -13,10 +13,10 @@ import msgspec
 from thorprobe.audit.records import AuditResult, Choice, Decision, GateRange, Subject, Took
 from thorprobe.driver.partition import parse
 from thorprobe.judge.cause import settled
+from thorprobe.plan.operator import PERSISTENT, is_operator, operator_of
 from thorprobe.plan.policy import Capability, Policy, dispatch
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import Document, Record, Verdict
-from thorprobe.vllm.words import PERSISTENT, is_operator, operator_of
 
 NO_CLUSTER = 0
 """Stands for persistent_topk where a choice is a cluster size."""

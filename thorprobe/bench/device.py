@@ -141,9 +141,9 @@ class _Peers:
         self.upstream = upstream(entries[0].kernel, capability)
 
     def _vllm(self, source: str, capability: tuple[int, int]) -> None:
-        from thorprobe.vllm.bench_peer import VllmPeer, policy_of
-        from thorprobe.vllm.library import load_file
-        from thorprobe.vllm.library_file import find
+        from thorprobe.bench.vllm_peer import VllmPeer, policy_of
+        from thorprobe.binary.operator_file import find
+        from thorprobe.run.operator_library import load_file
 
         file = find(source)
         library = load_file(file)

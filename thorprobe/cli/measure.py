@@ -15,6 +15,7 @@ from thorprobe.cli.study import Question, of_header, plan_digest
 from thorprobe.driver import compile as kernels
 from thorprobe.errors import ExitCode, UsageError
 from thorprobe.judge.cause import judge
+from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import (
     Device,
@@ -29,7 +30,6 @@ from thorprobe.record import (
     Verdict,
 )
 from thorprobe.run.store import Recording, Store
-from thorprobe.vllm.words import is_operator
 
 Progress = Callable[[int, int], None]
 

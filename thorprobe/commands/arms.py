@@ -14,9 +14,9 @@ from thorprobe.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from thorprobe.cli.operator_option import VllmOperators
     from thorprobe.plan.arms import ArmsOptions
     from thorprobe.plan.shipped_kernel import ShippedKernel
-    from thorprobe.vllm.operator_option import VllmOperators
 
 _VLLM = "From vLLM's settings"
 
@@ -215,7 +215,7 @@ def topk_arms(
 
 def _operators(name: str, wanted: "Sequence[str]", as_capability: str) -> "VllmOperators | None":
     """Return vLLM's operators where ``--kernel`` asks for them, None where not."""
-    from thorprobe.vllm.operator_option import VllmOperators, is_option
+    from thorprobe.cli.operator_option import VllmOperators, is_option
 
     if not is_option(name):
         return None

@@ -11,12 +11,14 @@ from thorprobe.judge.catalogue import FAILING, SEVERITY
 from thorprobe.judge.cause import judge, refusal, settled
 from thorprobe.judge.finding import nothing_measured
 from thorprobe.judge.next_action import next_action
+from thorprobe.judge.operator import of_operator
 from thorprobe.judge.ranges import joined, ranges, span
 from thorprobe.judge.ruled_out import ruled_out
 from thorprobe.judge.runs import runs
 from thorprobe.judge.stand_in import not_launched
 from thorprobe.judge.sweep import maps_differ, settles
 from thorprobe.plan.arms import ArmProbe
+from thorprobe.plan.operator import is_operator
 from thorprobe.plan.policy import Capability, Policy, RowRange, row_ranges
 from thorprobe.record import (
     ArmRow,
@@ -27,8 +29,6 @@ from thorprobe.record import (
     Outcome,
     Verdict,
 )
-from thorprobe.vllm.operator_judge import of_operator
-from thorprobe.vllm.words import is_operator
 
 Answers = Mapping[str, Outcome]
 """The judged outcome of each spec id."""

@@ -7,9 +7,9 @@ from thorprobe.judge.arm_launches import launches_of, results_right
 from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.finding import code_text
 from thorprobe.judge.ranges import sizes_text, spans
+from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import ArmRow, Device, Outcome, Record, Refusal, Verdict
-from thorprobe.vllm.words import is_operator
 
 NOTHING_REACHED = "No cooperative arm was reached"
 

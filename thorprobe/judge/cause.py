@@ -33,6 +33,7 @@ from thorprobe.judge.catalogue import (
 )
 from thorprobe.judge.driver_log import GRID, SHARED_MEMORY, matters, quote
 from thorprobe.judge.query import NO_ROOM, is_query, refusing_code
+from thorprobe.plan.operator import NAMESPACE
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import (
     MAX_BLOCK_Z,
@@ -47,7 +48,6 @@ from thorprobe.record import (
     Status,
     Verdict,
 )
-from thorprobe.vllm.words import NAMESPACE
 
 __all__ = [
     "BY_KEY",

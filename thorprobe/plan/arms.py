@@ -8,7 +8,9 @@ from typing import Literal
 import msgspec
 
 from thorprobe.errors import UsageError
+from thorprobe.plan import operator_arms as operator_plan
 from thorprobe.plan import shipped
+from thorprobe.plan.operator import OperatorLibrary
 from thorprobe.plan.policy import (
     ArmPath,
     Capability,
@@ -20,8 +22,6 @@ from thorprobe.plan.policy import (
 )
 from thorprobe.plan.shipped_kernel import ShippedKernel
 from thorprobe.record import PORTABLE_CLUSTER, LaunchSpec, Record, Verdict, Workload
-from thorprobe.vllm import operator_plan
-from thorprobe.vllm.words import OperatorLibrary
 
 DEFAULT_POLICIES = ("e126687a9a", "0.33.0")
 """The commit of the first report from a Thor, and the newest release that was read."""

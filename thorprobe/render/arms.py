@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable
 
 from thorprobe.judge.arm_launches import launches_of
 from thorprobe.judge.ranges import ranges, span, spans
+from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import ArmRow, ArmsSummary, Device, Document, GateSummary, Outcome, Verdict
 from thorprobe.render import words
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table
-from thorprobe.vllm.words import is_operator
 
 NO_CLUSTER = "none"
 

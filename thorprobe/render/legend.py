@@ -9,9 +9,9 @@ from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.ranges import ranges
 from thorprobe.record import ArmsSummary, Document, Outcome
 from thorprobe.render import arms, shipped, sweep, words
+from thorprobe.render import operator as operator_page
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Table
-from thorprobe.vllm import operator_page
 
 _RANGE = re.compile(r"\d+-\d+")
 

@@ -26,7 +26,7 @@ from thorprobe.run import wire
 from thorprobe.run.shipped import Shipped
 
 if TYPE_CHECKING:
-    from thorprobe.vllm.library_file import LibraryFile
+    from thorprobe.binary.operator_file import LibraryFile
 
 DEADLINE_S = 10.0
 _PATIENCE = {

@@ -14,15 +14,15 @@ from thorprobe.driver import compile as kernels
 from thorprobe.driver.context import Context, DriverLog, answer, require
 from thorprobe.driver.launch import Launch, Parameters, pointers_and_words
 from thorprobe.errors import ThorprobeError
+from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import Check, LaunchSpec, Observed, Origin, Outcome, Status, Workload
 from thorprobe.run import wire
 from thorprobe.run import workload as inputs
 from thorprobe.run.shipped_module import QUERIED, ModuleRefusedError, ShippedModules, parameters
-from thorprobe.vllm.words import is_operator
 
 if TYPE_CHECKING:
-    from thorprobe.vllm.operator_probe import OperatorProber
+    from thorprobe.run.operator_probe import OperatorProber
 
 _MAGIC = 0x7470_726F
 _HEAD_WORDS = 4096
@@ -106,7 +106,7 @@ class Prober:
         Raises CouldNotProbeError where torch or the library is not what it must be.
         """
         if self._operators is None:
-            from thorprobe.vllm.operator_worker import opened
+            from thorprobe.run.operator_worker import opened
 
             self._stage("load")
             self._operators = opened(asked, self._context, self.oracle, self._stage)

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from thorprobe.errors import ThorprobeError
+from thorprobe.plan.operator import COOPERATIVE
 from thorprobe.plan.policy import Policy
 from thorprobe.vllm.dropin_check import Check
 from thorprobe.vllm.dropin_hosting import Answers, Arm, Host, Place
 from thorprobe.vllm.dropin_ladder import Fit, Ladder, fit
 from thorprobe.vllm.dropin_log import Answered, Speaker
 from thorprobe.vllm.dropin_route import Route, Routes
-from thorprobe.vllm.words import COOPERATIVE
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thorprobe.errors import CouldNotProbeError
-from thorprobe.vllm.words import NAMESPACE
+from thorprobe.plan.operator import NAMESPACE
 
 if TYPE_CHECKING:
     from torch import Tensor

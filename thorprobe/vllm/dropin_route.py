@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from thorprobe.plan.operator import COOPERATIVE, PERSISTENT
 from thorprobe.vllm.dropin_hosting import Place
 from thorprobe.vllm.dropin_ladder import Fit
 from thorprobe.vllm.dropin_log import SHAPES, Answered, Calls
-from thorprobe.vllm.words import COOPERATIVE, PERSISTENT
 
 if TYPE_CHECKING:
     from torch import Tensor

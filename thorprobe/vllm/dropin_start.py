@@ -10,6 +10,7 @@ from typing import Any
 
 from thorprobe import __version__
 from thorprobe.errors import CouldNotProbeError, UsageError
+from thorprobe.plan.operator import COOPERATIVE, PERSISTENT
 from thorprobe.vllm.dropin import LOG_VARIABLE, MODES, VARIABLE
 from thorprobe.vllm.dropin_answer import DropIn
 from thorprobe.vllm.dropin_hosting import Host
@@ -26,7 +27,6 @@ from thorprobe.vllm.dropin_log import (
 )
 from thorprobe.vllm.dropin_release import KNOWN, LIBRARY, PACKAGE, installed, policy
 from thorprobe.vllm.dropin_route import REPLACED
-from thorprobe.vllm.words import COOPERATIVE, PERSISTENT
 
 KEY = "CUDA"
 """The dispatch key whose kernels are replaced."""
@@ -194,8 +194,8 @@ def _load(version: str, key: str) -> None:
         raise CouldNotProbeError(
             f"the drop-in was asked for, but torch is not here: {error}", "install vLLM's own torch"
         ) from error
+    from thorprobe.run.operator_library import ARGUMENTS, check_torch
     from thorprobe.vllm.dropin_operator import signature
-    from thorprobe.vllm.library import ARGUMENTS, check_torch
 
     if key == "CUDA":
         check_torch(str(torch.__version__), torch.version.cuda)
@@ -220,7 +220,7 @@ def _import(version: str) -> None:
 
     import torch
 
-    from thorprobe.vllm.library import unloadable
+    from thorprobe.run.operator_library import unloadable
 
     try:
         importlib.import_module(LIBRARY)

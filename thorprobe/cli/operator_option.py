@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from thorprobe.binary import operator_file as library_file
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan import policy as policies
+from thorprobe.plan.operator import OPERATORS, OperatorLibrary
 from thorprobe.record import Record
-from thorprobe.vllm import library_file
-from thorprobe.vllm.words import OPERATORS, OperatorLibrary
 
 NAME = "vllm"
 PREFIX = f"{NAME}:"

@@ -4,13 +4,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from thorprobe.binary.operator_file import LibraryFile
 from thorprobe.driver.context import Context
 from thorprobe.run import wire
+from thorprobe.run.operator_library import load_file
+from thorprobe.run.operator_probe import OperatorProber
+from thorprobe.run.operator_seat import GpuSeat
 from thorprobe.run.workload import Oracle
-from thorprobe.vllm.library import load_file
-from thorprobe.vllm.library_file import LibraryFile
-from thorprobe.vllm.operator_probe import OperatorProber
-from thorprobe.vllm.operator_seat import GpuSeat
 
 
 def opened(

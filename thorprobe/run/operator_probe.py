@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from thorprobe.errors import ThorprobeError
+from thorprobe.plan.operator import COOPERATIVE, NAMESPACE, operator_of
 from thorprobe.record import (
     Check,
     DriverCall,
@@ -26,9 +27,8 @@ from thorprobe.record import (
     Workload,
 )
 from thorprobe.run import workload as inputs
-from thorprobe.vllm.library import Library
-from thorprobe.vllm.operator_seat import Seat
-from thorprobe.vllm.words import COOPERATIVE, NAMESPACE, operator_of
+from thorprobe.run.operator_library import Library
+from thorprobe.run.operator_seat import Seat
 from thorprobe.words.operator import KernelSeen, OperatorCall
 
 WORKSPACE_BYTES = 1_048_576

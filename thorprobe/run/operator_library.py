@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thorprobe.binary.operator_file import FILE, LibraryFile, find
 from thorprobe.errors import CouldNotProbeError
-from thorprobe.vllm.library_file import FILE, LibraryFile, find
-from thorprobe.vllm.words import OPERATORS
+from thorprobe.plan.operator import OPERATORS
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from thorprobe.errors import UsageError
+from thorprobe.plan.operator import COOPERATIVE, PERSISTENT, OperatorLibrary
 from thorprobe.plan.policy import Policy, dispatch, gate, load
 from thorprobe.record import PORTABLE_CLUSTER, LaunchSpec, Workload
-from thorprobe.vllm.words import COOPERATIVE, PERSISTENT, OperatorLibrary
 
 if TYPE_CHECKING:
     from thorprobe.plan.arms import ArmProbe, ArmsOptions

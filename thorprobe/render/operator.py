@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from thorprobe.judge.ranges import ranges
+from thorprobe.plan.operator import COOPERATIVE, PERSISTENT, OperatorLibrary, is_operator
 from thorprobe.record import (
     Document,
     Outcome,
@@ -13,7 +14,6 @@ from thorprobe.record import (
 )
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table
-from thorprobe.vllm.words import COOPERATIVE, PERSISTENT, OperatorLibrary, is_operator
 from thorprobe.words.operator import KernelSeen, OperatorCall
 
 NONE = "-"
