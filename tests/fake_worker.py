@@ -16,7 +16,7 @@ sys.path.insert(1, str(Path(__file__).parents[1]))
 
 from devices import LIMITS
 from thorprobe.record import Device, Observed, Origin, Outcome, Status
-from thorprobe.run import wire
+from thorprobe.run import worker_protocol as wire
 
 DEVICE = Device(
     name="Fake GPU",

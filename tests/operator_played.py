@@ -2,7 +2,8 @@
 # ruff: noqa: D102, PLR0917  the operators' own arguments, and a seat as its protocol describes it
 """vLLM's operators without a GPU: a namespace of torch's whose operators select on the CPU.
 
-As a program it is a worker that speaks thorprobe.run.wire and calls them through OperatorProber.
+As a program it is a worker that speaks thorprobe.run.worker_protocol and calls them through
+OperatorProber.
 """
 
 import os
@@ -22,7 +23,7 @@ from thorprobe.plan import policy as policies
 from thorprobe.record import (
     Observed,
 )
-from thorprobe.run import wire
+from thorprobe.run import worker_protocol as wire
 from thorprobe.run.operator_library import with_operators
 from thorprobe.run.operator_probe import OperatorProber
 from thorprobe.run.workload import oracle

@@ -11,7 +11,7 @@ from devices import CLAIM, LIMITS, THOR
 from thorprobe.judge.arms import summarize
 from thorprobe.judge.catalogue import cause
 from thorprobe.judge.cause import judge
-from thorprobe.judge.gate import failing
+from thorprobe.judge.fail_on import failing
 from thorprobe.judge.topology import hosted
 from thorprobe.plan import arms as plan
 from thorprobe.plan import policy

@@ -16,7 +16,8 @@ from thorprobe.judge.cause import judge
 from thorprobe.plan.shipped import spec
 from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.record import Status, Verdict, Workload
-from thorprobe.run import probe, shipped_module, wire
+from thorprobe.run import probe, shipped_module
+from thorprobe.run import worker_protocol as wire
 from thorprobe.run.shipped_module import QUERIED
 
 FIELDS = ("logits", "output", "lengths", "workspace", "rows", "stride")

@@ -25,8 +25,9 @@ from thorprobe.plan import arms, policy
 from thorprobe.plan.operator import OperatorLibrary, is_operator, operator_of
 from thorprobe.record import Status, Verdict
 from thorprobe.render import markdown, text
-from thorprobe.run import operator_worker, wire
+from thorprobe.run import operator_worker
 from thorprobe.run import probe as run_probe
+from thorprobe.run import worker_protocol as wire
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.run.store import read
 

@@ -214,7 +214,7 @@ class Session:
         code = max((ExitCode(d.exit_code) for d in documents), default=ExitCode.COULD_NOT_PROBE)
         if code is not ExitCode.DONE:
             return code
-        from thorprobe.judge.gate import failing
+        from thorprobe.judge.fail_on import failing
 
         wanted = tuple(kind.value for kind in self.fail_on)
         for document in documents:

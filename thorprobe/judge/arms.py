@@ -12,10 +12,10 @@ from thorprobe.judge.cause import judge, refusal, settled
 from thorprobe.judge.finding import nothing_measured
 from thorprobe.judge.next_action import next_action
 from thorprobe.judge.operator import of_operator
+from thorprobe.judge.persistent_path import not_launched
 from thorprobe.judge.ranges import joined, ranges, span
 from thorprobe.judge.ruled_out import ruled_out
 from thorprobe.judge.runs import runs
-from thorprobe.judge.stand_in import not_launched
 from thorprobe.judge.sweep import maps_differ, settles
 from thorprobe.plan.arms import ArmProbe
 from thorprobe.plan.operator import is_operator

@@ -8,7 +8,7 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from thorprobe.record import ArmsSummary, Document, Outcome, Status
-from thorprobe.render import words
+from thorprobe.render import cells as words
 from thorprobe.render.escape import plain
 from thorprobe.render.expectation import Line, by_scenario, tally
 from thorprobe.render.page import page

@@ -9,7 +9,7 @@ import msgspec
 from thorprobe.judge.kernel_name import image, kernels_text, natural, told
 from thorprobe.plan.shipped_kernel import ShippedKernel, is_shipped
 from thorprobe.record import Claim, Document, Outcome
-from thorprobe.render import words
+from thorprobe.render import cells as words
 from thorprobe.render.escape import plain
 from thorprobe.render.kernel_name import shortened
 from thorprobe.render.table import Column, Table

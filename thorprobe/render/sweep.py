@@ -15,7 +15,8 @@ from thorprobe.record import (
     Outcome,
     SweepSummary,
 )
-from thorprobe.render import shipped, words
+from thorprobe.render import cells as words
+from thorprobe.render import shipped
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table
 

@@ -10,7 +10,7 @@ from rich.table import Table as Layout
 from rich.text import Text
 
 from thorprobe.record import Document, Status
-from thorprobe.render import words
+from thorprobe.render import cells as words
 from thorprobe.render.escape import plain
 from thorprobe.render.expectation import Line, in_order, tally
 from thorprobe.render.page import Page, page

@@ -22,7 +22,7 @@ import msgspec
 from thorprobe.binary import child
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.record import Device, LaunchSpec, Observed, Origin, Outcome, Status
-from thorprobe.run import wire
+from thorprobe.run import worker_protocol as wire
 from thorprobe.run.shipped import Shipped
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ class GpuAnswerer:
     ) -> None:
         """Start a worker and wait until it has said what it found.
 
-        ``command`` starts another program that speaks thorprobe.run.wire, and needs no driver.
+        ``command`` starts another program that speaks thorprobe.run.worker_protocol, and needs no
+        driver.
         """
         self._command = tuple(command) or child.python("thorprobe.run.worker")
         if not command and not driver_present():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from thorprobe.binary.operator_file import LibraryFile
 from thorprobe.driver.context import Context
-from thorprobe.run import wire
+from thorprobe.run import worker_protocol as wire
 from thorprobe.run.operator_library import load_file
 from thorprobe.run.operator_probe import OperatorProber
 from thorprobe.run.operator_seat import GpuSeat

@@ -17,7 +17,7 @@ from thorprobe.errors import ThorprobeError
 from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import Check, LaunchSpec, Observed, Origin, Outcome, Status, Workload
-from thorprobe.run import wire
+from thorprobe.run import worker_protocol as wire
 from thorprobe.run import workload as inputs
 from thorprobe.run.shipped_module import QUERIED, ModuleRefusedError, ShippedModules, parameters
 

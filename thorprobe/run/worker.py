@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Any
 
 from thorprobe.errors import ThorprobeError
-from thorprobe.run import wire
+from thorprobe.run import worker_protocol as wire
 
 BEAT_S = 0.25
 _PACKAGES = ("cuda-bindings", "cupy-cuda13x", "nvidia-cuda-nvrtc", "numpy", "torch")
