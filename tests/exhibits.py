@@ -3,7 +3,8 @@
 
 from thorprobe.oracle.evidence_file import EngineFacts, EvidenceLine, Exhibit, ModelFacts
 from thorprobe.plan.policy import load, row_ranges
-from thorprobe.record import ArmRow, ArmsSummary, Origin, Verdict
+from thorprobe.record import Origin, Verdict
+from thorprobe.summary import ArmRow, ArmsSummary
 
 CAPABILITY = {"NVIDIA Thor": (11, 0), "NVIDIA H200": (9, 0), "NVIDIA GB10": (12, 1)}
 REFUSED = (Verdict.REFUSED, 912, "larger-than-any-gpc")

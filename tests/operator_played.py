@@ -21,13 +21,13 @@ from thorprobe.driver.stopwatch import Timing
 from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import policy as policies
 from thorprobe.record import (
+    KernelSeen,
     Observed,
 )
 from thorprobe.run import worker_protocol as wire
 from thorprobe.run.operator_library import with_operators
 from thorprobe.run.operator_probe import OperatorProber
 from thorprobe.run.workload import oracle
-from thorprobe.words.operator import KernelSeen
 
 SCHEMA = (
     "(Tensor logits, Tensor lengths, Tensor(a!) output, Tensor workspace, int k, int max_seq_len)"

@@ -15,20 +15,18 @@ from thorprobe.model.gpc_maps import Admissible, Constraints
 from thorprobe.plan import arms as plan_arms
 from thorprobe.plan import policy, sweep
 from thorprobe.record import (
-    ArmsSummary,
     Check,
     Claim,
     Device,
-    Document,
     DriverCall,
     LaunchSpec,
     Observed,
     Origin,
     Outcome,
     Status,
-    SweepSummary,
     Tool,
 )
+from thorprobe.summary import ArmsSummary, Document, SweepSummary
 
 _PARTITION = Device(
     name="NVIDIA H200",

@@ -21,12 +21,12 @@ from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.record import (
     Header,
     Observed,
+    OperatorCall,
     Origin,
     Outcome,
     Status,
 )
 from thorprobe.run.store import Store
-from thorprobe.words.operator import OperatorCall
 
 LIBRARY = OperatorLibrary(version="0.33.0", policy="0.33.0", sha256="a" * 64)
 ROWS = (1, 5, 8, 16, 33, 64, 65)

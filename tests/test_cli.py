@@ -16,7 +16,8 @@ import msgspec
 import pytest
 
 from thorprobe import __version__
-from thorprobe.record import SCHEMA_VERSION, Document
+from thorprobe.record import SCHEMA_VERSION
+from thorprobe.summary import Document
 
 ROOT = Path(__file__).parents[1]
 CLAIM = "largest-cluster-8"

@@ -15,19 +15,8 @@ from thorprobe.judge.fail_on import failing
 from thorprobe.judge.topology import hosted
 from thorprobe.plan import arms as plan
 from thorprobe.plan import policy
-from thorprobe.record import (
-    ArmRow,
-    ArmsSummary,
-    Check,
-    Device,
-    Document,
-    LaunchSpec,
-    Observed,
-    Origin,
-    Outcome,
-    Status,
-    Verdict,
-)
+from thorprobe.record import Check, Device, LaunchSpec, Observed, Origin, Outcome, Status, Verdict
+from thorprobe.summary import ArmRow, ArmsSummary, Document
 
 PARTITION = Device(
     name="NVIDIA H200",

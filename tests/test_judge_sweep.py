@@ -14,17 +14,8 @@ from thorprobe.judge.catalogue import cause
 from thorprobe.judge.ranges import joined, ranges, sizes_text, spans
 from thorprobe.judge.sweep import summarize
 from thorprobe.judge.topology import hosted
-from thorprobe.record import (
-    Device,
-    GpcMap,
-    LaunchSpec,
-    Observed,
-    Origin,
-    Outcome,
-    Status,
-    SweepSummary,
-    Verdict,
-)
+from thorprobe.record import Device, LaunchSpec, Observed, Origin, Outcome, Status, Verdict
+from thorprobe.summary import GpcMap, SweepSummary
 
 FULL_MAP = (18, 18, 16, 16, 16, 16, 16, 8, 2, 2, 2, 2)
 

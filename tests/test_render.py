@@ -14,20 +14,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from thorprobe.record import (
-    ArmsSummary,
-    Document,
-    Footer,
-    Header,
-    Observed,
-    Outcome,
-    Status,
-    Verdict,
-)
+from thorprobe.record import Footer, Header, Observed, Outcome, Status, Verdict
 from thorprobe.render import FORMATS
 from thorprobe.render.junit import ELEMENTS
 from thorprobe.render.text import render as render_text
 from thorprobe.render.text import show, terminal
+from thorprobe.summary import ArmsSummary, Document
 
 SAMPLES = runpy.run_path(str(Path(__file__).parent / "samples.py"))["SAMPLES"]
 SNAPSHOTS = Path(__file__).parent / "snapshots"

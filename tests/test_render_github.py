@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from thorprobe.record import Document, Status, Verdict
+from thorprobe.record import Status, Verdict
 from thorprobe.render import EXPECTATION_FORMATS, FORMATS
 from thorprobe.render.expectation import Line
 from thorprobe.render.github import SUMMARY_LIMIT
 from thorprobe.render.text import render_expectations
+from thorprobe.summary import Document
 
 SAMPLES = runpy.run_path(str(Path(__file__).parent / "samples.py"))["SAMPLES"]
 LINES = [

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thorprobe.record import ArmsSummary, Document, Status
+from thorprobe.record import Status
 from thorprobe.render import EXPECTATION_FORMATS, FORMATS
 from thorprobe.render.escape import code, command_line, fenced, markdown, plain
 from thorprobe.render.expectation import Line
+from thorprobe.summary import ArmsSummary, Document
 
 SAMPLES = runpy.run_path(str(Path(__file__).parent / "samples.py"))["SAMPLES"]
 ATTACKS = (

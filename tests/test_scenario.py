@@ -28,19 +28,9 @@ from thorprobe.plan.scenario import (
     waive,
 )
 from thorprobe.plan.sweep import SweepOptions
-from thorprobe.record import (
-    ArmRow,
-    ArmsSummary,
-    Document,
-    LaunchSpec,
-    Observed,
-    Origin,
-    Outcome,
-    Status,
-    SweepSummary,
-    Verdict,
-)
+from thorprobe.record import LaunchSpec, Observed, Origin, Outcome, Status, Verdict
 from thorprobe.run.model import ModelAnswerer
+from thorprobe.summary import ArmRow, ArmsSummary, Document, SweepSummary
 
 SHIPPED = (
     "h200-full",

@@ -33,9 +33,10 @@ from thorprobe.plan.arms import ArmsOptions
 from thorprobe.plan.gate import AuditGate
 from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
-from thorprobe.record import ArmsSummary, Document, Origin, Record
+from thorprobe.record import Origin, Record
 from thorprobe.run.model import ModelAnswerer
 from thorprobe.run.store import read
+from thorprobe.summary import ArmsSummary, Document
 
 PROFILES = ("thor", "h200", "gb10")
 """Who is answered for where nobody was named."""

@@ -16,7 +16,8 @@ from thorprobe.judge.cause import settled
 from thorprobe.plan.operator import PERSISTENT, is_operator, operator_of
 from thorprobe.plan.policy import Capability, Policy, dispatch
 from thorprobe.plan.shipped_kernel import is_shipped
-from thorprobe.record import Document, Record, Verdict
+from thorprobe.record import Record, Verdict
+from thorprobe.summary import Document
 
 NO_CLUSTER = 0
 """Stands for persistent_topk where a choice is a cluster size."""

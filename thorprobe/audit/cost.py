@@ -13,7 +13,8 @@ import msgspec
 from thorprobe.audit.recorded_times import RecordedTimes
 from thorprobe.audit.records import AuditResult, Cost, Decision, Finding, GateRange, Subject
 from thorprobe.driver.partition import same
-from thorprobe.record import Document, Origin, Record, Workload
+from thorprobe.record import Origin, Record, Workload
+from thorprobe.summary import Document
 
 OWN_KERNEL = "thorprobe's cluster_topk"
 STAND_IN = "thorprobe's stand-in without a cluster"

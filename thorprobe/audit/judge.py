@@ -27,7 +27,8 @@ from thorprobe.judge.runs import runs
 from thorprobe.plan.gate import AuditGate
 from thorprobe.plan.policy import Policy, RowRange, row_ranges
 from thorprobe.plan.policy import gate as policy_gate
-from thorprobe.record import Document, GateSummary, Outcome, Record, Verdict
+from thorprobe.record import Outcome, Record, Verdict
+from thorprobe.summary import Document, GateSummary
 
 Spans = tuple[tuple[int, int], ...]
 

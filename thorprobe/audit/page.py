@@ -28,10 +28,11 @@ from thorprobe.judge.kernel_name import image, kernels_text
 from thorprobe.judge.ranges import span, spans
 from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
-from thorprobe.record import GateSummary, Origin
+from thorprobe.record import Origin
 from thorprobe.render.escape import plain
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
+from thorprobe.summary import GateSummary
 
 NONE = "-"
 UNSURE = "open*"

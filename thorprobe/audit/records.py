@@ -11,7 +11,8 @@ import msgspec
 from thorprobe.answer import Evidence
 from thorprobe.audit.installed_records import Installed
 from thorprobe.plan.gate import GateStatus
-from thorprobe.record import Device, GateSummary, Origin, Record, Verdict
+from thorprobe.record import Device, Origin, Record, Verdict
+from thorprobe.summary import GateSummary
 
 
 class Decision(StrEnum):

@@ -19,7 +19,6 @@ from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import (
     Device,
-    Document,
     Footer,
     Header,
     LaunchSpec,
@@ -30,6 +29,7 @@ from thorprobe.record import (
     Verdict,
 )
 from thorprobe.run.store import Recording, Store
+from thorprobe.summary import Document
 
 Progress = Callable[[int, int], None]
 

@@ -13,16 +13,8 @@ import msgspec
 
 from thorprobe.errors import UsageError
 from thorprobe.plan import arms, sweep
-from thorprobe.record import (
-    ArmsSummary,
-    Device,
-    Header,
-    LaunchSpec,
-    Origin,
-    Outcome,
-    SweepSummary,
-    Verdict,
-)
+from thorprobe.record import Device, Header, LaunchSpec, Origin, Outcome, Verdict
+from thorprobe.summary import ArmsSummary, SweepSummary
 
 Summary = SweepSummary | ArmsSummary
 

@@ -17,8 +17,9 @@ from thorprobe.judge.claim_records import (
 )
 from thorprobe.judge.kernel_name import shipped_only
 from thorprobe.plan.claim import ClaimStatus, PublishedClaim, register
-from thorprobe.record import Document, Origin, Record
+from thorprobe.record import Origin, Record
 from thorprobe.run.store import read
+from thorprobe.summary import Document
 
 Standings = Mapping[str, Mapping[Standing, tuple[str, ...]]]
 

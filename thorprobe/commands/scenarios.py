@@ -12,7 +12,7 @@ from thorprobe.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from thorprobe.cli.measure import Answerer
     from thorprobe.plan.scenario import ExpectationResult, Scenario
-    from thorprobe.record import Document
+    from thorprobe.summary import Document
 
 
 def run(

@@ -9,7 +9,8 @@ from thorprobe.judge.catalogue import cause
 from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.finding import are, code_text
 from thorprobe.judge.ranges import sizes_text
-from thorprobe.record import Claim, Refusal, Verdict
+from thorprobe.record import Claim, Verdict
+from thorprobe.summary import Refusal
 
 FIRST_CLUSTERS = (9, 0)
 """First compute capability with clusters (CUDA programming guide)."""

@@ -3,7 +3,8 @@
 
 from collections.abc import Iterable
 
-from thorprobe.record import ArmRow, Outcome
+from thorprobe.record import Outcome
+from thorprobe.summary import ArmRow
 
 
 def launches_of(arms: Iterable[ArmRow], outcomes: Iterable[Outcome]) -> list[Outcome]:

@@ -20,15 +20,8 @@ from thorprobe.judge.sweep import maps_differ, settles
 from thorprobe.plan.arms import ArmProbe
 from thorprobe.plan.operator import is_operator
 from thorprobe.plan.policy import Capability, Policy, RowRange, row_ranges
-from thorprobe.record import (
-    ArmRow,
-    ArmsSummary,
-    Device,
-    GateSummary,
-    Origin,
-    Outcome,
-    Verdict,
-)
+from thorprobe.record import Device, Origin, Outcome, Verdict
+from thorprobe.summary import ArmRow, ArmsSummary, GateSummary
 
 Answers = Mapping[str, Outcome]
 """The judged outcome of each spec id."""

@@ -9,7 +9,8 @@ from thorprobe.judge.finding import code_text
 from thorprobe.judge.ranges import sizes_text, spans
 from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
-from thorprobe.record import ArmRow, Device, Outcome, Record, Refusal, Verdict
+from thorprobe.record import Device, Outcome, Record, Verdict
+from thorprobe.summary import ArmRow, Refusal
 
 NOTHING_REACHED = "No cooperative arm was reached"
 

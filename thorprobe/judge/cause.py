@@ -44,10 +44,10 @@ from thorprobe.record import (
     LaunchSpec,
     Origin,
     Outcome,
-    Refusal,
     Status,
     Verdict,
 )
+from thorprobe.summary import Refusal
 
 __all__ = [
     "BY_KEY",

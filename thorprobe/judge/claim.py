@@ -11,15 +11,8 @@ from thorprobe.judge.catalogue import cause as catalogue_cause
 from thorprobe.judge.cause import settled
 from thorprobe.judge.claim_records import ClaimResult, Standing
 from thorprobe.plan.claim import Predicate, PublishedClaim, Quantity
-from thorprobe.record import (
-    MAX_CLUSTER,
-    PORTABLE_CLUSTER,
-    Document,
-    Origin,
-    Outcome,
-    SweepSummary,
-    Verdict,
-)
+from thorprobe.record import MAX_CLUSTER, PORTABLE_CLUSTER, Origin, Outcome, Verdict
+from thorprobe.summary import Document, SweepSummary
 
 TOO_LARGE = catalogue_cause("larger-than-any-gpc").key
 

@@ -4,7 +4,8 @@
 from collections.abc import Iterable, Sequence
 
 from thorprobe.judge.arm_launches import launches_of
-from thorprobe.record import ArmsSummary, Document, Outcome, Verdict
+from thorprobe.record import Outcome, Verdict
+from thorprobe.summary import ArmsSummary, Document
 
 
 def failing(

@@ -8,17 +8,8 @@ from thorprobe.judge.kernel_name import kernels_text
 from thorprobe.judge.query import is_query
 from thorprobe.judge.ranges import sizes_text
 from thorprobe.plan.shipped_kernel import is_shipped
-from thorprobe.record import (
-    MAX_CLUSTER,
-    Device,
-    Footprint,
-    GpcMap,
-    KernelSummary,
-    Outcome,
-    Refusal,
-    UnderClaim,
-    Verdict,
-)
+from thorprobe.record import MAX_CLUSTER, Device, Footprint, Outcome, Verdict
+from thorprobe.summary import GpcMap, KernelSummary, Refusal, UnderClaim
 
 Summaries = Mapping[Footprint, KernelSummary]
 _States = dict[int, tuple[str, Refusal | None]]

@@ -5,11 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from thorprobe.record import (
-    ArmRow,
-    Outcome,
-)
-from thorprobe.words.operator import OperatorCall
+from thorprobe.record import OperatorCall, Outcome
+from thorprobe.summary import ArmRow
 
 
 def of_operator(row: ArmRow, answers: Sequence[Outcome]) -> ArmRow:

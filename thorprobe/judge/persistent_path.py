@@ -5,7 +5,8 @@ import msgspec
 
 from thorprobe.judge.cause import refusal
 from thorprobe.judge.finding import code_text
-from thorprobe.record import ArmRow, Origin, Outcome, Verdict
+from thorprobe.record import Origin, Outcome, Verdict
+from thorprobe.summary import ArmRow
 
 _DID = {
     Verdict.LAUNCHES: "launched",

@@ -23,15 +23,11 @@ from thorprobe.record import (
     PORTABLE_CLUSTER,
     Device,
     Footprint,
-    GpcMap,
-    KernelSummary,
     Origin,
     Outcome,
-    Refusal,
-    SweepSummary,
-    UnderClaim,
     Verdict,
 )
+from thorprobe.summary import GpcMap, KernelSummary, Refusal, SweepSummary, UnderClaim
 
 SETTLING_QUERY = "cuOccupancyMaxPotentialClusterSize"
 """With the opt-in it answers the lesser of 16 and the largest group, so that one call decides all

@@ -18,7 +18,8 @@ from thorprobe.oracle.records import Cell, OracleSummary
 from thorprobe.oracle.vllm import sent
 from thorprobe.plan import gate as gates
 from thorprobe.plan.policy import load as load_policy
-from thorprobe.record import ArmRow, Origin, Verdict
+from thorprobe.record import Origin, Verdict
+from thorprobe.summary import ArmRow
 
 QUESTIONS = (
     "Measure the device's largest cluster, and find where a trivial kernel is refused",

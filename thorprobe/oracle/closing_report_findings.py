@@ -12,7 +12,8 @@ from thorprobe.oracle.evidence_file import Exhibit
 from thorprobe.oracle.findings import answers_for, best
 from thorprobe.oracle.fleet import Fleet
 from thorprobe.plan.shipped_kernel import is_shipped
-from thorprobe.record import ArmRow, Origin, Record, Verdict
+from thorprobe.record import Origin, Record, Verdict
+from thorprobe.summary import ArmRow
 
 _KERNEL = "trivial"
 # The kernel that asks about the cluster alone.

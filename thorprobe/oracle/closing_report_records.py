@@ -5,7 +5,8 @@ import msgspec
 
 from thorprobe.oracle.evidence_file import EvidenceLine
 from thorprobe.oracle.records import OracleSummary
-from thorprobe.record import Origin, Record, Refusal, Verdict
+from thorprobe.record import Origin, Record, Verdict
+from thorprobe.summary import Refusal
 
 
 class Owed(Record, frozen=True, kw_only=True):

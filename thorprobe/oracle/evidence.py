@@ -24,7 +24,8 @@ from thorprobe.oracle.evidence_file import (
     ModelFacts,
 )
 from thorprobe.plan.qwen4exp import TINY
-from thorprobe.record import ArmsSummary, Device, Origin, Record, SweepSummary
+from thorprobe.record import Device, Origin, Record
+from thorprobe.summary import ArmsSummary, SweepSummary
 
 ANSWERS = (AUDIT, ENGINE, MODEL, THROUGH_MODEL)
 """Commands whose single answers bear on a row, besides the stores of launches."""

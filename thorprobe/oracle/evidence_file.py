@@ -3,7 +3,8 @@
 
 import msgspec
 
-from thorprobe.record import ArmsSummary, Origin, Record, SweepSummary
+from thorprobe.record import Origin, Record
+from thorprobe.summary import ArmsSummary, SweepSummary
 
 MODEL = "model-topk"
 AUDIT = "audit"

@@ -8,7 +8,8 @@ from thorprobe.oracle.evidence_file import Exhibit
 from thorprobe.oracle.fleet import FleetDevice
 from thorprobe.plan.policy import Policy, row_ranges
 from thorprobe.plan.shipped_kernel import is_shipped
-from thorprobe.record import ArmRow, Origin, Record, Verdict
+from thorprobe.record import Origin, Record, Verdict
+from thorprobe.summary import ArmRow
 
 _RANK = (Origin.MEASURED, Origin.RECORDED, Origin.PREDICTED)
 # A measurement outranks a recording of one, and both outrank a prediction.

@@ -18,7 +18,8 @@ from thorprobe.plan import gate as gates
 from thorprobe.plan.gate import AuditGate
 from thorprobe.plan.policy import Capability, Policy
 from thorprobe.plan.shipped_kernel import is_shipped
-from thorprobe.record import ArmRow, Origin, Record, Refusal, Verdict
+from thorprobe.record import Origin, Record, Verdict
+from thorprobe.summary import ArmRow, Refusal
 
 PERSISTENT = "persistent_topk"
 

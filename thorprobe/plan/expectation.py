@@ -9,19 +9,8 @@ from typing import Annotated
 
 import msgspec
 
-from thorprobe.record import (
-    MAX_CLUSTER,
-    PORTABLE_CLUSTER,
-    ArmRow,
-    ArmsSummary,
-    Document,
-    KernelSummary,
-    Outcome,
-    Record,
-    Status,
-    SweepSummary,
-    Verdict,
-)
+from thorprobe.record import MAX_CLUSTER, PORTABLE_CLUSTER, Outcome, Record, Status, Verdict
+from thorprobe.summary import ArmRow, ArmsSummary, Document, KernelSummary, SweepSummary
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=MAX_CLUSTER)]
 Row = Annotated[int, msgspec.Meta(ge=1)]

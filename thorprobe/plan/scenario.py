@@ -15,7 +15,8 @@ from thorprobe.plan.arms import DEFAULT_POLICIES, ArmsOptions, parse_rows
 from thorprobe.plan.expectation import ArmsExpect, Expect, Size, SweepExpect, hold, subject, wanted
 from thorprobe.plan.policy import Capability
 from thorprobe.plan.sweep import SIZES
-from thorprobe.record import Device, Document, Record, Status
+from thorprobe.record import Device, Record, Status
+from thorprobe.summary import Document
 
 __all__ = [
     "ArmsExpect",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from thorprobe.record import Document
     from thorprobe.render.expectation import Line
+    from thorprobe.summary import Document
 
 
 def _document(name: str) -> "Callable[[Document], str]":

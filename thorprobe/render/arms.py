@@ -7,10 +7,11 @@ from thorprobe.judge.arm_launches import launches_of
 from thorprobe.judge.ranges import ranges, span, spans
 from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
-from thorprobe.record import ArmRow, ArmsSummary, Device, Document, GateSummary, Outcome, Verdict
+from thorprobe.record import Device, Outcome, Verdict
 from thorprobe.render import cells as words
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table
+from thorprobe.summary import ArmRow, ArmsSummary, Document, GateSummary
 
 NO_CLUSTER = "none"
 

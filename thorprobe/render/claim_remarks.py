@@ -4,8 +4,9 @@
 from thorprobe.judge.claim import weigh
 from thorprobe.judge.claim_records import ClaimResult, Standing
 from thorprobe.plan.claim import register
-from thorprobe.record import Document, Origin
+from thorprobe.record import Origin
 from thorprobe.render.escape import plain
+from thorprobe.summary import Document
 
 
 def remarks(document: Document) -> list[tuple[str, str]]:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from thorprobe.judge.ranges import ranges
-from thorprobe.record import Document, Outcome, Status, Verdict
+from thorprobe.record import Outcome, Status, Verdict
 from thorprobe.render import expectation, markdown
 from thorprobe.render.escape import command, property_value
 from thorprobe.render.escape import markdown as escaped
 from thorprobe.render.page import page
 from thorprobe.render.sheet import Sheet, render_markdown
 from thorprobe.render.table import counted
+from thorprobe.summary import Document
 
 SUMMARY_LIMIT = 1_048_576
 """Bytes that one step may put into its summary (GitHub's documentation of workflow commands)."""

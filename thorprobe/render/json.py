@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from thorprobe.record import Document, Status
+from thorprobe.record import Status
 from thorprobe.render.escape import json_text
 from thorprobe.render.expectation import Line
+from thorprobe.summary import Document
 
 
 def render(document: Document) -> str:

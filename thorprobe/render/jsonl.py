@@ -3,8 +3,9 @@
 
 import msgspec
 
-from thorprobe.record import Document, Footer, Header
+from thorprobe.record import Footer, Header
 from thorprobe.render.escape import json_text
+from thorprobe.summary import Document
 
 
 def render(document: Document) -> str:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
-from thorprobe.record import ArmsSummary, Document, Outcome, Status
+from thorprobe.record import Outcome, Status
 from thorprobe.render import cells as words
 from thorprobe.render.escape import plain
 from thorprobe.render.expectation import Line, by_scenario, tally
 from thorprobe.render.page import page
+from thorprobe.summary import ArmsSummary, Document
 
 ELEMENTS = {
     Status.FAIL: "failure",

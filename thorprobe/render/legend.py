@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.ranges import ranges
-from thorprobe.record import ArmsSummary, Document, Outcome
+from thorprobe.record import Outcome
 from thorprobe.render import arms, shipped, sweep
 from thorprobe.render import cells as words
 from thorprobe.render import operator as operator_page
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Table
+from thorprobe.summary import ArmsSummary, Document
 
 _RANGE = re.compile(r"\d+-\d+")
 

@@ -7,10 +7,11 @@ from hashlib import sha256
 import msgspec
 
 from thorprobe.judge.kernel_name import kernels_text
-from thorprobe.record import ArmsSummary, Document, Origin, Outcome, Verdict
+from thorprobe.record import Origin, Outcome, Verdict
 from thorprobe.render.escape import code, command_line, fenced, json_text, markdown, plain
 from thorprobe.render.page import Page, page, utc
 from thorprobe.render.table import Table
+from thorprobe.summary import ArmsSummary, Document
 
 
 def render(document: Document) -> str:

@@ -7,14 +7,10 @@ import msgspec
 
 from thorprobe.judge.ranges import ranges
 from thorprobe.plan.operator import COOPERATIVE, PERSISTENT, OperatorLibrary, is_operator
-from thorprobe.record import (
-    Document,
-    Outcome,
-    Verdict,
-)
+from thorprobe.record import KernelSeen, OperatorCall, Outcome, Verdict
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table
-from thorprobe.words.operator import KernelSeen, OperatorCall
+from thorprobe.summary import Document
 
 NONE = "-"
 MEANINGS = {

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from thorprobe.judge.kernel_name import shipped_only
-from thorprobe.record import ArmsSummary, Device, Document, Origin, Status
+from thorprobe.record import Device, Origin, Status
 from thorprobe.render import arms, claim_remarks, shipped, sweep
 from thorprobe.render import operator as operator_page
 from thorprobe.render.escape import plain
 from thorprobe.render.legend import legend
 from thorprobe.render.table import Table, counted
+from thorprobe.summary import ArmsSummary, Document
 
 RULED_OUT = "Ruled out"
 EXCLUDED = "Excluded by the launch itself"

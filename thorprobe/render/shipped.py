@@ -8,11 +8,12 @@ import msgspec
 
 from thorprobe.judge.kernel_name import image, kernels_text, natural, told
 from thorprobe.plan.shipped_kernel import ShippedKernel, is_shipped
-from thorprobe.record import Claim, Document, Outcome
+from thorprobe.record import Claim, Outcome
 from thorprobe.render import cells as words
 from thorprobe.render.escape import plain
 from thorprobe.render.kernel_name import shortened
 from thorprobe.render.table import Column, Table
+from thorprobe.summary import Document
 
 TITLE = "Shipped kernels at the sizes that they are compiled for"
 

@@ -7,18 +7,12 @@ from dataclasses import dataclass
 from thorprobe.judge.kernel_name import shipped_only
 from thorprobe.judge.ranges import ranges
 from thorprobe.plan.shipped_kernel import is_shipped
-from thorprobe.record import (
-    Document,
-    Footprint,
-    GpcMap,
-    LaunchSpec,
-    Outcome,
-    SweepSummary,
-)
+from thorprobe.record import Footprint, LaunchSpec, Outcome
 from thorprobe.render import cells as words
 from thorprobe.render import shipped
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table
+from thorprobe.summary import Document, GpcMap, SweepSummary
 
 PARTS = ("pot", "act", "run")
 """Names of the three words of a cell."""

@@ -9,12 +9,13 @@ from rich.console import Console
 from rich.table import Table as Layout
 from rich.text import Text
 
-from thorprobe.record import Document, Status
+from thorprobe.record import Status
 from thorprobe.render import cells as words
 from thorprobe.render.escape import plain
 from thorprobe.render.expectation import Line, in_order, tally
 from thorprobe.render.page import Page, page
 from thorprobe.render.table import Table
+from thorprobe.summary import Document
 
 WIDTH = 100
 """Columns where there is no terminal to ask: six footprints fit side by side."""

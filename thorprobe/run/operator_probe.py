@@ -19,8 +19,10 @@ from thorprobe.plan.operator import COOPERATIVE, NAMESPACE, operator_of
 from thorprobe.record import (
     Check,
     DriverCall,
+    KernelSeen,
     LaunchSpec,
     Observed,
+    OperatorCall,
     Origin,
     Outcome,
     Status,
@@ -29,7 +31,6 @@ from thorprobe.record import (
 from thorprobe.run import workload as inputs
 from thorprobe.run.operator_library import Library
 from thorprobe.run.operator_seat import Seat
-from thorprobe.words.operator import KernelSeen, OperatorCall
 
 WORKSPACE_BYTES = 1_048_576
 """What vLLM hands over: `_TOPK_WORKSPACE_BYTES` of the QSA call site in 0.29 to 0.33."""

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from thorprobe.driver.stopwatch import Timing
-from thorprobe.words.operator import KernelSeen
+from thorprobe.record import KernelSeen
 
 NO_PROFILER = "THORPROBE_NO_PROFILER"
 """Environment variable that keeps torch's profiler out, for a machine where it cannot start."""
