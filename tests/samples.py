@@ -14,6 +14,7 @@ from thorprobe.judge.cause import judge
 from thorprobe.model.gpc_maps import Admissible, Constraints
 from thorprobe.plan import arms as plan_arms
 from thorprobe.plan import policy, sweep
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.record import (
     Check,
     Claim,
@@ -115,7 +116,7 @@ SAMPLES: dict[str, Callable[[], Document]] = {
 def _arms(
     device: Device, partition: str, answer: Callable[[Iterable[LaunchSpec]], list[Outcome]]
 ) -> Document:
-    options = plan_arms.ArmsOptions(capability=(11, 0), partition=partition, repeats=20)
+    options = ArmsOptions(capability=(11, 0), partition=partition, repeats=20)
     probes = plan_arms.plan(options)
     results = answer(plan_arms.specs(probes))
     policies = [policy.load(name) for name in options.policies]

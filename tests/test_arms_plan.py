@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thorprobe.errors import UsageError
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.plan.arms import (
     MAX_ROWS,
     STAND_IN_NOTE,
-    ArmsOptions,
     default_lengths,
     default_rows,
     next_rows,

@@ -14,8 +14,8 @@ from thorprobe.cli.measure import assemble
 from thorprobe.cli.study import ArmsQuestion
 from thorprobe.judge.cause import judge
 from thorprobe.model.profile import load as load_profile
-from thorprobe.plan import arms
 from thorprobe.plan import gate as gates
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.plan.operator import PERSISTENT, OperatorLibrary, operator_of
 from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.record import (
@@ -93,7 +93,7 @@ def drive(folder, name, partition, **changes):
     """Record a drive of the arms in a partition of an H200, and return the store."""
     device = load_profile("h200").device(partition)
     device = msgspec.structs.replace(device, basis="", profile="", driver="580.159")
-    options = arms.ArmsOptions(
+    options = ArmsOptions(
         **{
             "capability": (9, 0),
             "columns": COLUMNS,

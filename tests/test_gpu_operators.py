@@ -11,7 +11,7 @@ from thorprobe.cli.operator_option import VllmOperators
 from thorprobe.cli.study import ArmsQuestion
 from thorprobe.driver.context import Context
 from thorprobe.errors import ThorprobeError
-from thorprobe.plan.arms import ArmsOptions
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.record import Status, Verdict
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.run.operator_seat import GpuSeat

@@ -15,6 +15,7 @@ from thorprobe.judge.fail_on import failing
 from thorprobe.judge.topology import hosted
 from thorprobe.plan import arms as plan
 from thorprobe.plan import policy
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.record import Check, Device, LaunchSpec, Observed, Origin, Outcome, Status, Verdict
 from thorprobe.summary import ArmRow, ArmsSummary, Document
 
@@ -69,7 +70,7 @@ def in_partition(spec: LaunchSpec) -> Outcome:
 
 def drive(answer: Answer, device: Device = PARTITION, **options: object) -> ArmsSummary:
     """Plan as for cc 11.0, answer every launch, and summarise."""
-    asked = plan.ArmsOptions(**({"capability": (11, 0), "repeats": 20} | options))
+    asked = ArmsOptions(**({"capability": (11, 0), "repeats": 20} | options))
     probes = plan.plan(asked)
     results = [answer(spec) for spec in plan.specs(probes)]
     policies = [policy.load(name) for name in asked.policies]
@@ -212,7 +213,7 @@ def test_arms_that_no_probe_reached_are_left_out() -> None:
     """Rows that were not asked have no row, and an unanswered probe is not probed."""
     summary = drive(in_partition, rows=(6,))
     assert {row.rows for row in summary.arms} == {(5, 8)}
-    asked = plan.ArmsOptions(capability=(11, 0), rows=(6,), policies=("0.33.0",))
+    asked = ArmsOptions(capability=(11, 0), rows=(6,), policies=("0.33.0",))
     unanswered = summarize(
         plan.plan(asked), [], PARTITION, [policy.load("0.33.0")], asked.capability
     )
@@ -264,7 +265,7 @@ def test_a_stand_in_that_fails_fails_no_arm(seen: dict[str, object], did: str) -
 
 def test_an_unanswered_stand_in_has_no_record() -> None:
     """A recording without the stand-in says so, and claims no launch of it."""
-    asked = plan.ArmsOptions(capability=(11, 0), rows=(65,), policies=("0.33.0",))
+    asked = ArmsOptions(capability=(11, 0), rows=(65,), policies=("0.33.0",))
     policies = [policy.load("0.33.0")]
     summary = summarize(plan.plan(asked), [], PARTITION, policies, asked.capability)
     (row,) = summary.arms
@@ -330,7 +331,7 @@ def test_fail_on_refused_looks_at_arms_with_an_open_gate(
         bad = spec.cluster_attribute and spec.cluster_size == cluster
         return refused(spec) if bad else launched(spec)
 
-    asked = plan.ArmsOptions(capability=capability, policies=policies)
+    asked = ArmsOptions(capability=capability, policies=policies)
     probes = plan.plan(asked)
     results = [answer(spec) for spec in plan.specs(probes)]
     loaded = [policy.load(name) for name in policies]
@@ -381,7 +382,7 @@ def test_shared_memory_is_not_blamed_on_the_cluster() -> None:
 
 def test_a_prediction_tells_layout_and_claim_apart() -> None:
     """By the layout rows 1-4 are refused and the rest is open; under the claim it launches."""
-    asked = plan.ArmsOptions(capability=(11, 0))
+    asked = ArmsOptions(capability=(11, 0))
     probes = plan.plan(asked)
     results = []
     for spec in plan.specs(probes):

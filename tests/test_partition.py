@@ -9,6 +9,7 @@ from thorprobe.driver.partition import FLAGS_OF_GROUPS, Partition, parse, same
 from thorprobe.errors import UsageError
 from thorprobe.model.profile import load
 from thorprobe.plan import arms
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.record import Verdict
 from thorprobe.run.model import ModelAnswerer
 
@@ -78,7 +79,7 @@ def test_a_group_hosts_clusters_up_to_its_size(groups):
     text = f"sms={max(groups, 8)},groups-of={groups}"
     model = ModelAnswerer("h200", text)
     found = {}
-    options = arms.ArmsOptions(
+    options = ArmsOptions(
         capability=(10, 0), partition=text, policies=("0.33.0",), lengths=(1_024,)
     )
     for outcome in model.ask(arms.specs(arms.plan(options))):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from thorprobe.cli.study import ArmsQuestion, SweepQuestion, of_header, plan_digest
 from thorprobe.errors import UsageError
-from thorprobe.plan.arms import ArmsOptions
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.plan.sweep import SweepOptions
 from thorprobe.record import Header, Observed, Origin, Outcome, Status, Verdict
 

@@ -16,7 +16,8 @@ from thorprobe.driver import compile as kernels
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan import layout as layouts
 from thorprobe.plan import shipped as plans
-from thorprobe.plan.arms import ArmsOptions, plan
+from thorprobe.plan.arm_probe import ArmsOptions
+from thorprobe.plan.arms import plan
 from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.plan.sweep import SweepOptions
 from thorprobe.plan.sweep import plan as sweep_plan

@@ -6,10 +6,10 @@ import torch
 
 from thorprobe.bench import verify_session
 from thorprobe.bench.verify_answer import inquire
-from thorprobe.bench.verify_bed import PARTITIONS, open_bed
+from thorprobe.bench.verify_bed import PARTITIONS
 from thorprobe.bench.verify_case import MODES, WHOLE, parse
 from thorprobe.bench.verify_draw import Group
-from thorprobe.bench.verify_gpu import compile_all
+from thorprobe.bench.verify_gpu import compile_all, open_bed
 from thorprobe.bench.verify_run import run
 from thorprobe.topk.contract import DTYPES, RUNGS
 

@@ -13,6 +13,7 @@ import pytest
 import torch  # noqa: F401  The processes need it.
 
 from thorprobe.vllm import dropin
+from thorprobe.vllm.dropin_variable import LOG_VARIABLE, VARIABLE
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "cupy", "cuda", "numpy", "msgspec", "typer", "logging", "thorprobe.plan.operator")
@@ -46,7 +47,7 @@ def test_the_package_declares_the_plugin():
 
 @pytest.mark.parametrize("value", [None, "", "0", "off", " OFF "])
 def test_off_the_entry_point_loads_nothing(value):
-    """Neither CUDA nor torch nor a library of the package's own: one module, which needs `os`."""
+    """Neither CUDA nor torch nor a library of the package's own: two modules, which need `os`."""
     ran = python(
         f"""
         import sys
@@ -58,10 +59,13 @@ def test_off_the_entry_point_loads_nothing(value):
         mine = sorted(name for name in new if name.startswith("thorprobe"))
         print(heavy, mine)
         """,
-        **({} if value is None else {dropin.VARIABLE: value}),
+        **({} if value is None else {VARIABLE: value}),
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == "[] ['thorprobe', 'thorprobe.vllm', 'thorprobe.vllm.dropin']"
+    assert ran.stdout.strip() == (
+        "[] ['thorprobe', 'thorprobe.vllm', 'thorprobe.vllm.dropin', "
+        "'thorprobe.vllm.dropin_variable']"
+    )
 
 
 VLLM = {
@@ -127,7 +131,7 @@ def test_every_worker_process_adds_its_line_to_the_log(site_folder, tmp_path, ho
     ran = python(
         f"import sys, subprocess; subprocess.call([sys.executable, {str(program)!r}])",
         site_folder,
-        **{dropin.VARIABLE: "fallback", dropin.LOG_VARIABLE: str(log)},
+        **{VARIABLE: "fallback", LOG_VARIABLE: str(log)},
     )
     assert ran.stdout.strip() == "served [0, 0]", ran.stderr
     lines = [json.loads(line) for line in log.read_text().splitlines()]

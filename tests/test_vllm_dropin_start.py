@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from dropin_bed import NAMES, SCHEMA, VERSIONS, Host, batch, best, call, operators, picked, vllm
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.vllm import dropin, dropin_release, dropin_start
+from thorprobe.vllm.dropin_variable import LOG_VARIABLE, MODES, OFF, VARIABLE
 
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
     """Unset both variables, and put the fake device in the place of CUDA's."""
-    monkeypatch.delenv(dropin.VARIABLE, raising=False)
-    monkeypatch.delenv(dropin.LOG_VARIABLE, raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(LOG_VARIABLE, raising=False)
     monkeypatch.setattr(dropin_start, "KEY", "CPU")
     monkeypatch.setattr("thorprobe.vllm.dropin_cuda.CudaHost", Host)
 
@@ -38,7 +39,7 @@ def test_what_cannot_be_done_is_one_warning(caplog, monkeypatch, value, sentence
     """A value that is no mode, and no vLLM: one sentence, and nothing is raised."""
     monkeypatch.setattr(dropin_release.metadata, "version", _none)
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
-    monkeypatch.setenv(dropin.VARIABLE, value)
+    monkeypatch.setenv(VARIABLE, value)
     with caplog.at_level(logging.INFO):
         dropin.register()
     (record,) = caplog.records
@@ -99,7 +100,7 @@ def test_every_known_release_has_the_arms_of_its_operator(version):
 )
 def test_a_changed_library_is_one_warning_and_stays_vllms(monkeypatch, caplog, options, sentence):
     """Whatever is not the operator that is known is not touched."""
-    monkeypatch.setenv(dropin.VARIABLE, "always")
+    monkeypatch.setenv(VARIABLE, "always")
     with operators(**options), vllm(monkeypatch):
         before = dict(torch.ops._C.__dict__)
         dropin.register()
@@ -114,7 +115,7 @@ def test_a_torch_without_cuda_is_one_warning(monkeypatch, caplog):
     if torch.version.cuda:
         pytest.skip("this torch has CUDA")
     monkeypatch.setattr(dropin_start, "KEY", "CUDA")
-    monkeypatch.setenv(dropin.VARIABLE, "fallback")
+    monkeypatch.setenv(VARIABLE, "fallback")
     with operators(), vllm(monkeypatch):
         dropin.register()
     assert "is built without CUDA" in caplog.records[0].getMessage()
@@ -164,7 +165,7 @@ def broken(monkeypatch, error):
 )
 def test_a_library_that_does_not_load_is_one_warning(monkeypatch, caplog, error, sentence):
     """Each in a sentence of its own; nothing is raised."""
-    monkeypatch.setenv(dropin.VARIABLE, "fallback")
+    monkeypatch.setenv(VARIABLE, "fallback")
     with operators(), vllm(monkeypatch), broken(monkeypatch, error):
         dropin.register()
     (record,) = caplog.records
@@ -173,8 +174,8 @@ def test_a_library_that_does_not_load_is_one_warning(monkeypatch, caplog, error,
 
 def test_a_log_that_cannot_be_written_does_not_turn_the_drop_in_off(monkeypatch, caplog, tmp_path):
     """A person's vLLM would die of it; one warning instead."""
-    monkeypatch.setenv(dropin.VARIABLE, "always")
-    monkeypatch.setenv(dropin.LOG_VARIABLE, str(tmp_path / "none" / "log"))
+    monkeypatch.setenv(VARIABLE, "always")
+    monkeypatch.setenv(LOG_VARIABLE, str(tmp_path / "none" / "log"))
     with operators(), vllm(monkeypatch):
         dropin.register()
         assert dropin_start.active().log == ""
@@ -193,7 +194,7 @@ def test_a_failure_half_way_gives_the_operators_back(monkeypatch, caplog):
         placed(self, name, drop_in, key)
 
     monkeypatch.setattr(dropin_operator.Operator, "__init__", once)
-    monkeypatch.setenv(dropin.VARIABLE, "always")
+    monkeypatch.setenv(VARIABLE, "always")
     with operators() as made, vllm(monkeypatch):
         dropin.register()
         call(NAMES[0], *batch(2))
@@ -203,8 +204,8 @@ def test_a_failure_half_way_gives_the_operators_back(monkeypatch, caplog):
 
 
 VALUES = st.one_of(
-    st.sampled_from(dropin.MODES),
-    st.sampled_from((*dropin.MODES, *dropin.OFF, "Always", "fallback ", "nonsense")),
+    st.sampled_from(MODES),
+    st.sampled_from((*MODES, *OFF, "Always", "fallback ", "nonsense")),
     st.text(st.characters(min_codepoint=1, exclude_categories=("Cs",)), max_size=30),
 )
 ERRORS = st.none() | st.sampled_from(
@@ -253,11 +254,11 @@ def test_nothing_keeps_vllm_from_starting(tmp_path, texts, error, library):
         stack.enter_context(vllm(patch, version))
         if error is not None:
             stack.enter_context(broken(patch, error))
-        patch.setenv(dropin.VARIABLE, value)
-        patch.setenv(dropin.LOG_VARIABLE, log)
+        patch.setenv(VARIABLE, value)
+        patch.setenv(LOG_VARIABLE, log)
         for _ in range(2):
             dropin.register()
-        known = value.strip().lower() in dropin.MODES and version in VERSIONS
+        known = value.strip().lower() in MODES and version in VERSIONS
         assert (dropin_start.active() is not None) == (known and error is None and not library)
         if not library:
             logits, lengths = batch(2)
@@ -306,10 +307,10 @@ def site(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("mode", dropin.MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_the_call_sites_of_every_release_meet_the_drop_in(monkeypatch, version, mode):
     """Each mode before each release's call site, decode and prefill; a Thor hosts 8 CTAs."""
-    monkeypatch.setenv(dropin.VARIABLE, mode)
+    monkeypatch.setenv(VARIABLE, mode)
     with operators(largest=8) as made, vllm(monkeypatch, version):
         run = site(version)
         dropin.register()

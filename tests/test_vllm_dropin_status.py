@@ -5,7 +5,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from thorprobe.vllm import dropin, dropin_release, dropin_status
+from thorprobe.vllm import dropin_release, dropin_status
+from thorprobe.vllm.dropin_variable import VARIABLE
 
 POINT = EntryPoint("thorprobe", "thorprobe.vllm.dropin:register", dropin_status.GROUP)
 OTHER = EntryPoint("thorprobe", "someone.else:register", dropin_status.GROUP)
@@ -16,7 +17,7 @@ def here(monkeypatch):
     """Put a version of vLLM, entry points and variables into the environment."""
 
     def put(value, version="0.33.0", points=(POINT,), plugins=None):
-        variables = {dropin.VARIABLE: value, "VLLM_PLUGINS": plugins}
+        variables = {VARIABLE: value, "VLLM_PLUGINS": plugins}
         for name, held in variables.items():
             if held is None:
                 monkeypatch.delenv(name, raising=False)

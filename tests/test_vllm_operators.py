@@ -22,6 +22,7 @@ from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.judge.cause import judge
 from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import arms, policy
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.plan.operator import OperatorLibrary, is_operator, operator_of
 from thorprobe.record import Status, Verdict
 from thorprobe.render import markdown, text
@@ -52,7 +53,7 @@ def options(**changes):
         "library": LIBRARY,
         "policies": ("e126687a9a", "0.33.0"),
     }
-    return arms.ArmsOptions(**given | changes)
+    return ArmsOptions(**given | changes)
 
 
 def probe(rows, *, role="arm", length=1024, **changes):

@@ -29,7 +29,7 @@ from thorprobe.cli.study import ArmsQuestion
 from thorprobe.errors import UsageError
 from thorprobe.judge.kernel_name import natural
 from thorprobe.plan import gate as gates
-from thorprobe.plan.arms import ArmsOptions
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.plan.gate import AuditGate
 from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where generated calls run: a device with its buffers, and a lane for each stream."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -116,24 +116,6 @@ def cpu_bed(select: Callable[..., Any] | None = None, rungs: tuple[str, ...] = (
         rungs=rungs,
         software=software,
     )
-
-
-@contextmanager
-def open_bed(device: str | None) -> Iterator[Bed]:
-    """Open the device, its partitions and several streams; ``cpu`` is the library's sort.
-
-    A partition that cannot be made is left out with a note. Raises CouldNotProbeError where there
-    is no such device, UsageError for another name.
-    """
-    if device == "cpu":
-        yield cpu_bed()
-        return
-    torch, ordinal = gpu(device)
-    from thorprobe.bench.verify_gpu import gpu_bed
-    from thorprobe.driver import torch_device as places
-
-    with places.place(str(ordinal)) as place:
-        yield gpu_bed(torch, ordinal, place)
 
 
 def gpu(device: str | None) -> tuple[Any, int]:

@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A GPU for generated calls: its partitions and streams, single kernels, captured graphs."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from cuda.bindings import driver
 
-from thorprobe.bench.verify_bed import PARTITIONS, Bed, Forced, Lane, buffers
+from thorprobe.bench.verify_bed import (
+    PARTITIONS,
+    Bed,
+    Forced,
+    Lane,
+    buffers,
+    cpu_bed,
+    gpu,
+)
 from thorprobe.bench.verify_case import MAX_ROWS, WHOLE, Case
 from thorprobe.bench.verify_draw import SIDES
 from thorprobe.driver.compile import compile_cubin, nvrtc_version, source
@@ -23,7 +32,6 @@ from thorprobe.topk.plan import Shape, step
 def compile_all(ordinal: int) -> None:
     """Compile every source for a device on all cores, into the cache that all processes share."""
     import os
-    from concurrent.futures import ThreadPoolExecutor
 
     code, _ = answer(driver.cuInit(0))
     if code:
@@ -197,3 +205,20 @@ def _need(call: str, result: tuple[Any, ...]) -> Any:
         name, sentence = describe(code)
         raise ThorprobeError(f"{call} answered {code} {name}: {sentence}")
     return value
+
+
+@contextmanager
+def open_bed(device: str | None) -> Iterator[Bed]:
+    """Open the device, its partitions and several streams; ``cpu`` is the library's sort.
+
+    A partition that cannot be made is left out with a note. Raises CouldNotProbeError where there
+    is no such device, UsageError for another name.
+    """
+    if device == "cpu":
+        yield cpu_bed()
+        return
+    torch, ordinal = gpu(device)
+    from thorprobe.driver import torch_device as places
+
+    with places.place(str(ordinal)) as place:
+        yield gpu_bed(torch, ordinal, place)

@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def _done(task: Task, told: Callable[[str], None]) -> Report:
-    from thorprobe.bench.verify_bed import open_bed
+    from thorprobe.bench.verify_gpu import open_bed
     from thorprobe.bench.verify_session import verify
 
     with ExitStack() as stack:

@@ -13,6 +13,7 @@ import msgspec
 
 from thorprobe.errors import UsageError
 from thorprobe.plan import arms, sweep
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.record import Device, Header, LaunchSpec, Origin, Outcome, Verdict
 from thorprobe.summary import ArmsSummary, SweepSummary
 
@@ -80,7 +81,7 @@ class ArmsQuestion:
 
     command = "topk-arms"
 
-    def __init__(self, options: arms.ArmsOptions) -> None:
+    def __init__(self, options: ArmsOptions) -> None:
         """Take the options of the drive."""
         self._options = options
         self._probes = list(arms.plan(options))
@@ -150,7 +151,7 @@ def of_header(header: Header) -> Question:
     """Return the question that a store answers. Raises UsageError for one that is not known."""
     kinds: dict[str, Any] = {
         "cluster-sweep": (sweep.SweepOptions, SweepQuestion),
-        "topk-arms": (arms.ArmsOptions, ArmsQuestion),
+        "topk-arms": (ArmsOptions, ArmsQuestion),
     }
     if header.command not in kinds:
         raise UsageError(

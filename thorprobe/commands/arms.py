@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from thorprobe.cli.operator_option import VllmOperators
-    from thorprobe.plan.arms import ArmsOptions
+    from thorprobe.plan.arm_probe import ArmsOptions
     from thorprobe.plan.shipped_kernel import ShippedKernel
 
 _VLLM = "From vLLM's settings"
@@ -136,12 +136,13 @@ def topk_arms(
     from thorprobe.cli.study import ArmsQuestion
     from thorprobe.driver import partition as partitions
     from thorprobe.plan import arms as plans
+    from thorprobe.plan.arm_probe import DEFAULT_POLICIES, ArmsOptions
     from thorprobe.plan.drive import Settings, from_settings, parse_capability, parse_lengths
 
     parsed = partitions.parse(partition)
     capability = parse_capability(as_capability) if as_capability else None
-    wanted = plans.ArmsOptions(
-        policies=tuple(dict.fromkeys(policy or plans.DEFAULT_POLICIES)),
+    wanted = ArmsOptions(
+        policies=tuple(dict.fromkeys(policy or DEFAULT_POLICIES)),
         capability=capability or (0, 0),
         rows=plans.parse_rows(rows) if rows else (),
         lengths=parse_lengths(lengths) if lengths else (),
@@ -174,7 +175,7 @@ def topk_arms(
         held = operators.policies if policy is None else wanted.policies
         wanted = msgspec.structs.replace(wanted, policies=held, library=operators.library)
 
-    def dispatched(found: tuple[int, int], **held: Any) -> plans.ArmsOptions:
+    def dispatched(found: tuple[int, int], **held: Any) -> ArmsOptions:
         asked = msgspec.structs.replace(wanted, capability=capability or found, **held)
         return from_settings(asked, settings)
 

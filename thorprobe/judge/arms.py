@@ -17,7 +17,7 @@ from thorprobe.judge.ranges import joined, ranges, span
 from thorprobe.judge.ruled_out import ruled_out
 from thorprobe.judge.runs import runs
 from thorprobe.judge.sweep import maps_differ, settles
-from thorprobe.plan.arms import ArmProbe
+from thorprobe.plan.arm_probe import ArmProbe
 from thorprobe.plan.operator import is_operator
 from thorprobe.plan.policy import Capability, Policy, RowRange, row_ranges
 from thorprobe.record import Device, Origin, Outcome, Verdict

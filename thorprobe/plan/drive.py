@@ -8,7 +8,7 @@ import msgspec
 
 from thorprobe.errors import UsageError
 from thorprobe.plan import callsite
-from thorprobe.plan.arms import ArmsOptions
+from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.plan.policy import Capability, Policy, arm_name, load, reached
 from thorprobe.record import Record
 

@@ -14,7 +14,7 @@ from thorprobe.plan.policy import Policy, dispatch, gate, load
 from thorprobe.record import PORTABLE_CLUSTER, LaunchSpec, Workload
 
 if TYPE_CHECKING:
-    from thorprobe.plan.arms import ArmProbe, ArmsOptions
+    from thorprobe.plan.arm_probe import ArmProbe, ArmsOptions
 
 
 def probes(
@@ -32,7 +32,7 @@ def probes(
     Calls whose rows are longer than k are timed. The cooperative operator is not called where its
     own host code refuses rows or stride: the call site never does.
     """
-    from thorprobe.plan.arms import ArmProbe
+    from thorprobe.plan.arm_probe import ArmProbe
 
     host = load(library.policy)
     taken = rows <= host.kernel.row_limit and stride % host.kernel.stride_multiple == 0

@@ -11,7 +11,8 @@ import msgspec
 
 from thorprobe.driver import partition
 from thorprobe.errors import UsageError
-from thorprobe.plan.arms import DEFAULT_POLICIES, ArmsOptions, parse_rows
+from thorprobe.plan.arm_probe import DEFAULT_POLICIES, ArmsOptions
+from thorprobe.plan.arms import parse_rows
 from thorprobe.plan.expectation import ArmsExpect, Expect, Size, SweepExpect, hold, subject, wanted
 from thorprobe.plan.policy import Capability
 from thorprobe.plan.sweep import SIZES

@@ -9,7 +9,7 @@ from thorprobe.cli.options import Format
 from thorprobe.errors import UsageError
 
 if TYPE_CHECKING:
-    from thorprobe.plan.arms import ArmsOptions
+    from thorprobe.plan.arm_probe import ArmsOptions
 
 _TAKEN = {"through_model", "policy", "as_capability", "device", "partition"} | {
     *("form", "json", "output", "no_progress")

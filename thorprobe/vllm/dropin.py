@@ -2,22 +2,12 @@
 """Entry point of vLLM's plugins: an exact top-k where vLLM's own cannot launch.
 
 vLLM calls ``register`` in every process. Unless THORPROBE_VLLM is set, that is all that happens:
-this module imports nothing but ``os``. docs/vllm.md says what each mode replaces.
+this module imports ``os`` and four names. docs/vllm.md says what each mode replaces.
 """
 
 import os
 
-VARIABLE = "THORPROBE_VLLM"
-"""The environment variable that says how much is replaced."""
-
-LOG_VARIABLE = "THORPROBE_VLLM_LOG"
-"""The environment variable that names a file for what was done: a line of JSON a process."""
-
-MODES = ("fallback", "always", "check", "report")
-"""What the variable may say; docs/vllm.md has what each does."""
-
-OFF = ("", "0", "off")
-"""What it says where nothing is to be done, as where it is not set."""
+from thorprobe.vllm.dropin_variable import OFF, VARIABLE
 
 
 def wanted() -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from thorprobe import __version__
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan.operator import COOPERATIVE, PERSISTENT
-from thorprobe.vllm.dropin import LOG_VARIABLE, MODES, VARIABLE
 from thorprobe.vllm.dropin_answer import DropIn
 from thorprobe.vllm.dropin_hosting import Host
 from thorprobe.vllm.dropin_log import (
@@ -27,6 +26,7 @@ from thorprobe.vllm.dropin_log import (
 )
 from thorprobe.vllm.dropin_release import KNOWN, LIBRARY, PACKAGE, installed, policy
 from thorprobe.vllm.dropin_route import REPLACED
+from thorprobe.vllm.dropin_variable import LOG_VARIABLE, MODES, VARIABLE
 
 KEY = "CUDA"
 """The dispatch key whose kernels are replaced."""

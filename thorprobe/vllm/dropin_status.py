@@ -7,8 +7,9 @@ from importlib import metadata
 
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.record import Record
-from thorprobe.vllm.dropin import MODES, VARIABLE, wanted
+from thorprobe.vllm.dropin import wanted
 from thorprobe.vllm.dropin_release import KNOWN, installed, policy_name
+from thorprobe.vllm.dropin_variable import MODES, VARIABLE
 
 GROUP = "vllm.general_plugins"
 _MODULE = "thorprobe.vllm.dropin"

@@ -16,8 +16,8 @@ import msgspec
 from thorprobe.binary import child
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.vllm import engine_wire as wire
-from thorprobe.vllm.dropin import LOG_VARIABLE, VARIABLE
 from thorprobe.vllm.dropin_log import DropInReport
+from thorprobe.vllm.dropin_variable import LOG_VARIABLE, VARIABLE
 from thorprobe.vllm.engine_environment import ENVIRONMENT
 from thorprobe.vllm.engine_plan import Case, Engine
 from thorprobe.vllm.engine_words import Death, EngineRun, Moment
