@@ -7,21 +7,21 @@ from pathlib import Path
 
 import torch
 
-from thorprobe.bench import calibrate as calibration
+from thorprobe.bench import calibrate
 from thorprobe.bench.calibration_plan import CalibrationOptions
 from thorprobe.bench.candidates import Ladder, NotTakenError, TorchTopk
 from thorprobe.bench.check import expected
 from thorprobe.bench.records import CopyRate
-from thorprobe.bench.run import Bed
+from thorprobe.bench.run import DeviceSession
 from thorprobe.driver.stopwatch import NotTimedError, Timing
-from thorprobe.driver.torch_device import Place
+from thorprobe.driver.torch_device import TorchDevice
 from thorprobe.topk.ladder import waves
-from thorprobe.topk.log import Call, Fall, active
+from thorprobe.topk.log import Call, Fallback, active
 
 DEVICE = runpy.run_path(str(Path(__file__).parent / "fake_worker.py"), run_name="fake_worker")[
     "DEVICE"
 ]
-REFUSED = Fall(rung="cluster-16", code=0, reason="max_active_clusters is 0 for long-512x4/16")
+REFUSED = Fallback(rung="cluster-16", code=0, reason="max_active_clusters is 0 for long-512x4/16")
 FIXED_US = {"cluster-8": 3.0, "cluster-4": 4.0, "cluster-2": 6.0, "one-cta": 8.0, "torch": 90.0}
 EACH_US = {"cluster-8": 1e-5, "cluster-4": 2e-5, "cluster-2": 4e-5, "one-cta": 8e-5}
 
@@ -110,7 +110,7 @@ class Choosy:
 
 def cpu_place():
     """Return a place on the CPU that says it is a GPU."""
-    return Place(
+    return TorchDevice(
         torch_device=torch.device("cpu"),
         settle=lambda: None,
         free_bytes=lambda: None,
@@ -126,7 +126,7 @@ def opener(ladder, peers=None):
     def opened(options, _device, _progress):
         asked = (TorchTopk(),) if "torch" in options.peers else ()
         rate = CopyRate(how="torch.neg", bytes=2**30, us=268.4, gb_per_s=4000.0)
-        yield Bed(
+        yield DeviceSession(
             torch=torch,
             place=cpu_place(),
             watch=ladder,
@@ -199,6 +199,8 @@ def room_opener(wrong="", notes=()):
     @contextmanager
     def opened(_options, _device):
         seats = [PlayedSeat("", 132, factors, wrong), PlayedSeat("sms=8", 8, factors, wrong)]
-        yield calibration.Room(torch, torch.device("cpu"), seats, device=DEVICE, notes=list(notes))
+        yield calibrate.CalibrationSession(
+            torch, torch.device("cpu"), seats, device=DEVICE, notes=list(notes)
+        )
 
     return opened

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exhibits made up for the tests of the oracle: real policies, invented verdicts."""
 
-from thorprobe.oracle.evidence_file import EngineFacts, EvidenceLine, Exhibit, ModelFacts
+from thorprobe.oracle.evidence_file import EngineFacts, EvidenceFile, EvidenceLine, ModelFacts
 from thorprobe.plan.policy import load, row_ranges
 from thorprobe.record import Origin, Verdict
 from thorprobe.summary import ArmRow, ArmsSummary
@@ -76,7 +76,7 @@ def arms(
                 )
             )
     label = f"{device} ({partition})" if partition else device
-    return Exhibit(
+    return EvidenceFile(
         line=line(name, label, origin),
         device=device,
         profile=device.split()[-1].lower() if origin is Origin.PREDICTED else "",
@@ -91,7 +91,7 @@ def arms(
 def model(device="", *, context=2_300, version="5.24.0", name="model.json", partition="", **facts):
     """Return an answer of the model's own selection, on a CPU where no device is named."""
     held = {"sets_equal": True, "tokens_equal": True, "rungs": {"cluster-8": 3}} | facts
-    return Exhibit(
+    return EvidenceFile(
         line=line(name, device, Origin.MEASURED, "model-topk"),
         device=device,
         partition=partition,
@@ -112,7 +112,7 @@ def engine(device="NVIDIA H200", *, name="engine.json", facts=(), **one):
         "sequences": 1,
         "traces": 1,
     }
-    return Exhibit(
+    return EvidenceFile(
         line=line(name, device, Origin.MEASURED, "model-topk --engine"),
         device=device,
         capability=CAPABILITY[device],

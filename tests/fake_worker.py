@@ -16,7 +16,7 @@ sys.path.insert(1, str(Path(__file__).parents[1]))
 
 from devices import LIMITS
 from thorprobe.record import Device, Observed, Origin, Outcome, Status
-from thorprobe.run import worker_protocol as wire
+from thorprobe.run import worker_protocol
 
 DEVICE = Device(
     name="Fake GPU",
@@ -29,30 +29,30 @@ _lock = threading.Lock()
 _beating = threading.Event()
 
 
-def _send(message: wire.FromWorker) -> None:
+def _send(message: worker_protocol.FromWorker) -> None:
     with _lock:
-        sys.stdout.buffer.write(wire.encode(message) + b"\n")
+        sys.stdout.buffer.write(worker_protocol.encode(message) + b"\n")
         sys.stdout.buffer.flush()
 
 
 def _beat() -> None:
     while not _beating.wait(0.05):
-        _send(wire.Beat(stage="sync"))
+        _send(worker_protocol.Beat(stage="sync"))
 
 
 def main() -> None:
     """Answer until the pipe closes."""
     lines = iter(sys.stdin.buffer)
     next(lines)
-    _send(wire.Hello(device=DEVICE, software={"fake": "1"}))
+    _send(worker_protocol.Hello(device=DEVICE, software={"fake": "1"}))
     threading.Thread(target=_beat, daemon=True).start()
     for number, line in enumerate(lines):
-        message = wire.to_worker(line)
-        if not isinstance(message, wire.Ask):
+        message = worker_protocol.to_worker(line)
+        if not isinstance(message, worker_protocol.Ask):
             continue
         spec = message.spec
         how = spec.spin_cycles
-        _send(wire.Beat(stage="launch"))
+        _send(worker_protocol.Beat(stage="launch"))
         if how == 1:
             time.sleep(60)
         if how == 2:
@@ -82,7 +82,7 @@ def main() -> None:
             driver_log=(),
         )
         _send(
-            wire.Answer(
+            worker_protocol.Answer(
                 outcome=outcome, poisoned=how == 3 or untried, untried=untried, compiler="none"
             )
         )

@@ -24,7 +24,7 @@ from thorprobe.record import (
     KernelSeen,
     Observed,
 )
-from thorprobe.run import worker_protocol as wire
+from thorprobe.run import worker_protocol
 from thorprobe.run.operator_library import with_operators
 from thorprobe.run.operator_probe import OperatorProber
 from thorprobe.run.workload import oracle
@@ -201,27 +201,27 @@ def main():
     os.dup2(2, 1)
 
     def send(message):
-        out.write(wire.encode(message) + b"\n")
+        out.write(worker_protocol.encode(message) + b"\n")
 
     played, asked = Played(), None
     for text in sys.stdin.buffer:
-        message = wire.to_worker(text)
-        if isinstance(message, wire.Setup):
+        message = worker_protocol.to_worker(text)
+        if isinstance(message, worker_protocol.Setup):
             profile = load_profile("h200")
             device = profile.device(message.partition)
             part = partitions.parse(message.partition)
             played.largest = {0: 8, 1: 2, 2: 16}[part.flags] if part else 16
-            send(wire.Hello(device=device, software={"torch": str(torch.__version__)}))
-        elif isinstance(message, wire.Operators):
+            send(worker_protocol.Hello(device=device, software={"torch": str(torch.__version__)}))
+        elif isinstance(message, worker_protocol.Operators):
             if "broken" in message.path:
-                send(wire.Failed(sentence="this torch (1.0) is too old", hint="newer"))
+                send(worker_protocol.Failed(sentence="this torch (1.0) is too old", hint="newer"))
                 return
             if asked is None:
                 asked, _keep = prober(played)
-            send(wire.Ready())
-        elif isinstance(message, wire.Ask):
+            send(worker_protocol.Ready())
+        elif isinstance(message, worker_protocol.Ask):
             outcome = asked.answer(message.spec, fits(played), lambda: ())
-            send(wire.Answer(outcome=outcome, poisoned=asked.dead, compiler=""))
+            send(worker_protocol.Answer(outcome=outcome, poisoned=asked.dead, compiler=""))
 
 
 if __name__ == "__main__":

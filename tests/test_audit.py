@@ -10,7 +10,7 @@ import pytest
 
 from thorprobe.audit import answer as auditing
 from thorprobe.audit.finding import labels_text
-from thorprobe.audit.judge import Contender, audit
+from thorprobe.audit.judge import AuditedGate, audit
 from thorprobe.audit.records import Decision, Finding
 from thorprobe.errors import UsageError
 from thorprobe.plan import gate as gates
@@ -47,7 +47,7 @@ def judged(name, gate, results=None):
     document = found.document
     if results is not None:
         document = msgspec.structs.replace(document, results=tuple(results))
-    contender = Contender(gate=loaded, policy=loaded.effective())
+    contender = AuditedGate(gate=loaded, policy=loaded.effective())
     return audit(contender, found.subject, document)
 
 

@@ -11,7 +11,7 @@ from thorprobe.audit.choice_text import reject
 from thorprobe.audit.page import sheet
 from thorprobe.audit.records import Audit
 from thorprobe.cli.measure import assemble
-from thorprobe.cli.study import ArmsQuestion
+from thorprobe.cli.study import ArmsStudy
 from thorprobe.judge.cause import judge
 from thorprobe.model.profile import load as load_profile
 from thorprobe.plan import gate as gates
@@ -104,7 +104,7 @@ def drive(folder, name, partition, **changes):
         }
         | changes
     )
-    question = ArmsQuestion(options)
+    question = ArmsStudy(options)
     largest = 2 if "groups-of=2" in partition else 8 if partition else 16
     results = [judge(outcome(spec, largest), device) for spec in question.first()]
     header = Header(

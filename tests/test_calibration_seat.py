@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from thorprobe.bench.calibrate import GpuSeat
+from thorprobe.bench.calibrate import GpuStream
 from thorprobe.bench.plan import BenchShape
 from thorprobe.bench.run import load
 from thorprobe.driver.stopwatch import Timing
@@ -77,7 +77,7 @@ def seat(monkeypatch):
         launch()
         return Timing(us=2.0, spread_us=0.0, launches=launches * replays)
 
-    return GpuSeat("sms=8", 8, 0, 7, SimpleNamespace(time=time), lambda: None)
+    return GpuStream("sms=8", 8, 0, 7, SimpleNamespace(time=time), lambda: None)
 
 
 def test_every_choice_is_launched_as_select_launches_it(seat):

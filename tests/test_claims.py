@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from thorprobe.cli.measure import of_recording
-from thorprobe.commands import claims_check as hearing
+from thorprobe.commands import claims_check
 from thorprobe.errors import UsageError
 from thorprobe.judge import sweep as judge_sweep
 from thorprobe.judge.cause import judge
@@ -339,7 +339,7 @@ def test_a_run_of_shipped_kernels_counts_where_it_says_something_of_the_cluster(
 
 def test_what_all_runs_share_is_said_once():
     """Claims about other devices are listed once for several runs of one device."""
-    held = hearing.hold([REPORTS / "h200-full.jsonl", REPORTS / "h200-full-shipped.jsonl"])
+    held = claims_check.check([REPORTS / "h200-full.jsonl", REPORTS / "h200-full-shipped.jsonl"])
     labels = [subject.label for subject in held.summary.subjects]
     assert labels[1] == "NVIDIA H200, h200-full-shipped.jsonl (shipped kernels, recorded)"
     answer = Claims(
@@ -354,7 +354,7 @@ def test_what_all_runs_share_is_said_once():
 
 def test_runs_are_held_against_the_whole_register(tmp_path):
     """Each store has every claim once; two stores of one name are a usage error."""
-    held = hearing.hold([REPORTS / "h200-full.jsonl", REPORTS / "h200-sms24.jsonl"])
+    held = claims_check.check([REPORTS / "h200-full.jsonl", REPORTS / "h200-sms24.jsonl"])
     assert len(held.results) == 2 * len(register())
     assert held.summary.standings["h200-full"][CONFIRMED] == ("portable-8", "opt-in-above-8")
     assert held.origin is Origin.RECORDED
@@ -362,7 +362,7 @@ def test_runs_are_held_against_the_whole_register(tmp_path):
     twin = tmp_path / "h200-full.jsonl"
     twin.write_bytes((REPORTS / "h200-full.jsonl").read_bytes())
     with pytest.raises(UsageError, match="two stores are called"):
-        hearing.hold([REPORTS / "h200-full.jsonl", twin])
-    alone = hearing.hold([])
+        claims_check.check([REPORTS / "h200-full.jsonl", twin])
+    alone = claims_check.check([])
     assert (alone.origin, alone.results) == (Origin.PUBLISHED, ())
     assert "disputed are" in alone.summary.finding

@@ -331,7 +331,7 @@ def test_an_internal_error_is_exit_code_4(main, monkeypatch):
     def broken(_self):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("thorprobe.cli.study.SweepQuestion.first", broken)
+    monkeypatch.setattr("thorprobe.cli.study.SweepStudy.first", broken)
     ran = main("cluster-sweep")
     assert ran.code == 4
     assert ran.err.startswith("error: internal error: RuntimeError: boom\n\nhint: ")
@@ -368,7 +368,7 @@ def test_an_interrupt_says_how_to_go_on(main, monkeypatch):
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("thorprobe.cli.measure.inquire", interrupted)
+    monkeypatch.setattr("thorprobe.cli.measure.measure", interrupted)
     ran = main("cluster-sweep")
     assert ran.code == 130
     assert ran.err.startswith("error: interrupted\n\nhint: ")

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from thorprobe.bench import answer as bench_inquiry
-from thorprobe.bench import calibration_answer as calibration_inquiry
+from thorprobe.bench import answer as bench_answer
+from thorprobe.bench import calibration_answer
 
 BED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "bench_bed.py")))
 BAD = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "test_bad_input.py")))
@@ -30,8 +30,8 @@ def bed(monkeypatch):
 
         monkeypatch.setattr(module, "inquire", played)
 
-    play(bench_inquiry, lambda **ladder: BED.opener(BED.PlayedLadder(**ladder)))
-    play(calibration_inquiry, BED.room_opener)
+    play(bench_answer, lambda **ladder: BED.opener(BED.PlayedLadder(**ladder)))
+    play(calibration_answer, BED.room_opener)
     monkeypatch.setattr(
         "thorprobe.bench.calibration_plan.CalibrationOptions", lambda **_: BED.SMALL
     )

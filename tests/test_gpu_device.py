@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from thorprobe.cli.measure import inquire
-from thorprobe.cli.study import SweepQuestion
+from thorprobe.cli.measure import measure
+from thorprobe.cli.study import SweepStudy
 from thorprobe.judge.cause import judge
 from thorprobe.plan.sweep import SweepOptions
 from thorprobe.record import LaunchSpec, Status, Verdict, Workload
@@ -185,7 +185,7 @@ def test_measurement_equals_the_model(whole, eight):
     from thorprobe.run.model import ModelAnswerer
 
     for answerer, partition in ((whole, ""), (eight, "sms=8")):
-        question = SweepQuestion(SweepOptions(partition=partition))
+        question = SweepStudy(SweepOptions(partition=partition))
         measured = list(answerer.ask(question.first()))
         model = ModelAnswerer(load("h200"), partition)
         for seen, told in zip(measured, model.ask(question.first()), strict=True):
@@ -282,6 +282,6 @@ def test_a_killed_sweep_resumes(tmp_path):
 
 def test_the_gpc_map_is_measured_and_solved_alike(eight):
     """In 8 SMs both maps are one group of 8."""
-    document = inquire(SweepQuestion(SweepOptions(partition="sms=8")), eight)
+    document = measure(SweepStudy(SweepOptions(partition="sms=8")), eight)
     assert document.summary.gpc_map.solved == (8,)
     assert document.summary.gpc_map.measured == (8,)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from thorprobe.cli.measure import inquire
+from thorprobe.cli.measure import measure
 from thorprobe.cli.operator_option import VllmOperators
-from thorprobe.cli.study import ArmsQuestion
+from thorprobe.cli.study import ArmsStudy
 from thorprobe.driver.context import Context
 from thorprobe.errors import ThorprobeError
 from thorprobe.plan.arm_probe import ArmsOptions
@@ -71,7 +71,7 @@ def test_vllms_operators_are_right_wherever_they_launch(operators, partition):
             columns=16_384,
             repeats=5,
         )
-        document = inquire(ArmsQuestion(options), answerer)
+        document = measure(ArmsStudy(options), answerer)
     finally:
         answerer.close()
     for outcome in document.results:

@@ -139,11 +139,11 @@ def test_too_little_memory_is_told_before_the_model_is_built(monkeypatch):
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
     """A saved model answers as the built one does; only the folder's name is shown."""
-    from thorprobe.driver.torch_device import place
+    from thorprobe.driver.torch_device import open_device
     from thorprobe.qwen4exp.model import build
 
     short = msgspec.structs.replace(TINY, context=40)
-    with place("cpu") as where:
+    with open_device("cpu") as where:
         build(short, where).network.save_pretrained(tmp_path / "mine")
     saved = msgspec.structs.replace(short, checkpoint=str(tmp_path / "mine"))
     built, loaded = (inquire(options, "cpu", select=_MADE["exact"]) for options in (short, saved))

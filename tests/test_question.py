@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thorprobe.cli.study import ArmsQuestion, SweepQuestion, of_header, plan_digest
+from thorprobe.cli.study import ArmsStudy, SweepStudy, of_header, plan_digest
 from thorprobe.errors import UsageError
 from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.plan.sweep import SweepOptions
@@ -72,7 +72,7 @@ def drive(options, verdict_of):
 
     ``verdict_of`` takes a number of rows. Checks on the way that no launch is asked twice.
     """
-    question = ArmsQuestion(options)
+    question = ArmsStudy(options)
     outcomes, asked, rounds = [], set(), []
     waiting = question.first()
     while waiting:
@@ -89,7 +89,7 @@ def drive(options, verdict_of):
 
 @pytest.mark.parametrize(
     "question",
-    [*map(SweepQuestion, SWEEPS), *map(ArmsQuestion, DRIVES)],
+    [*map(SweepStudy, SWEEPS), *map(ArmsStudy, DRIVES)],
     ids=["sweep", "sweep of everything", "drive", "drive of everything"],
 )
 def test_a_question_comes_back_from_its_header(question, fake_device):
@@ -114,13 +114,13 @@ def test_a_question_comes_back_from_its_header(question, fake_device):
 def test_a_header_that_asks_nothing_known_is_refused(fake_device, changes, named):
     """An unknown command, or options of another shape, is one sentence with a hint."""
     with pytest.raises(UsageError, match=named) as caught:
-        of_header(header(SweepQuestion(SWEEPS[0]), fake_device, **changes))
+        of_header(header(SweepStudy(SWEEPS[0]), fake_device, **changes))
     assert caught.value.hint
 
 
 def test_options_that_no_launch_can_have_are_refused(fake_device):
     """A store that asks for an unknown policy or distribution is refused before it is judged."""
-    question = ArmsQuestion(DRIVES[0])
+    question = ArmsStudy(DRIVES[0])
     for changed in ({"policies": ["nope"]}, {"distribution": "nope"}, {"rows": [0]}):
         options = question.options | changed
         with pytest.raises(UsageError):
@@ -129,12 +129,12 @@ def test_options_that_no_launch_can_have_are_refused(fake_device):
 
 def test_the_digest_is_of_the_ids_in_order():
     """SHA-256 over the ids, a line each; another order or another launch is another plan."""
-    specs = SweepQuestion(SWEEPS[1]).first()
+    specs = SweepStudy(SWEEPS[1]).first()
     expected = hashlib.sha256("\n".join(spec.id for spec in specs).encode()).hexdigest()
     assert plan_digest(specs) == expected
     assert plan_digest(specs[::-1]) != expected
     assert plan_digest(specs[1:]) != expected
-    assert len({plan_digest(SweepQuestion(options).first()) for options in SWEEPS}) == 2
+    assert len({plan_digest(SweepStudy(options).first()) for options in SWEEPS}) == 2
 
 
 @settings(max_examples=25, deadline=None)
@@ -186,7 +186,7 @@ def test_a_wrong_result_at_one_length_decides_a_row():
     options = ArmsOptions(
         policies=(POLICY,), capability=(9, 0), rows=(5, 8), lengths=(0, 512), columns=512
     )
-    question = ArmsQuestion(options)
+    question = ArmsStudy(options)
     outcomes = [
         answered(
             spec,
@@ -201,7 +201,7 @@ def test_a_wrong_result_at_one_length_decides_a_row():
 
 def test_a_prediction_of_a_sweep_asks_for_no_map():
     """The launches that read SM ids follow a measurement only, and once."""
-    question = SweepQuestion(SweepOptions(kernels=("trivial",), sizes=(2, 4)))
+    question = SweepStudy(SweepOptions(kernels=("trivial",), sizes=(2, 4)))
     outcomes = [
         msgspec.structs.replace(
             answered(spec, Verdict.LAUNCHES), observed=Observed(launch_code=0, max_active=3)

@@ -11,9 +11,9 @@ import pytest
 
 from thorprobe import answer as evidence
 from thorprobe.cli.measure import of_recording
-from thorprobe.oracle import closing_report as row
+from thorprobe.oracle import closing_report
 from thorprobe.oracle import table as oracle
-from thorprobe.oracle.evidence_file import Exhibit
+from thorprobe.oracle.evidence_file import EvidenceFile
 from thorprobe.oracle.fleet import load
 from thorprobe.record import Origin, Verdict
 from thorprobe.render import github
@@ -49,7 +49,9 @@ STANDS_IN = arms(
 def closing(*exhibits):
     """Return the closing report of the row from made-up exhibits."""
     cells = oracle.cells(FLEET, exhibits)
-    return row.summarize(FLEET, exhibits, cells, oracle.summarize(FLEET, exhibits, cells))
+    return closing_report.summarize(
+        FLEET, exhibits, cells, oracle.summarize(FLEET, exhibits, cells)
+    )
 
 
 def test_the_failing_size_is_told_with_its_origin():
@@ -110,7 +112,7 @@ def test_the_audit_is_shown_where_it_is_and_not_missed_where_it_is_not():
     """A gate audit among the evidence gives its finding a section of its own."""
     assert closing(PREDICTED).told == ()
     line = _MADE["line"]("gate-audit.json", "", Origin.PREDICTED, "audit", "Two lose rows 5-64")
-    audited = Exhibit(line=line)
+    audited = EvidenceFile(line=line)
     found = closing(PREDICTED, audited)
     assert [(told.command, told.finding) for told in found.told] == [("audit", line.finding)]
     assert line in found.evidence
@@ -120,7 +122,7 @@ def test_what_the_model_itself_selected_is_told():
     """Answers of the model, and of its calls by num_rows, are named with what they found."""
     selected = model()
     line = _MADE["line"]("calls.json", "", Origin.MEASURED, "topk-arms --through-model", "Reached")
-    found = closing(PREDICTED, selected, Exhibit(line=line))
+    found = closing(PREDICTED, selected, EvidenceFile(line=line))
     assert {told.command for told in found.told} == {"model-topk", "topk-arms --through-model"}
     assert "CPU (measured): Reached" in found.owed[1].answers
     assert line.id in found.owed[1].because
@@ -140,7 +142,7 @@ def test_the_owners_line_is_one_line_of_commands_that_exist(main):
         ran = main(*words)
         assert ran.code == 3, "without a GPU it must not fall back to a prediction"
     assert ours[2][:3] == ["report", "--row", ROW]
-    assert ours[2][-2:] == list(row.STORES)
+    assert ours[2][-2:] == list(closing_report.STORES)
 
 
 def test_the_owners_line_beside_a_vllm_has_the_engine_alone_and_with_the_drop_in(main):
@@ -150,13 +152,13 @@ def test_the_owners_line_beside_a_vllm_has_the_engine_alone_and_with_the_drop_in
     parts = [shlex.split(part) for part in line.split("&&")]
     assert parts[0] == ["python", "-m", "pip", "install", "-q", "."]
     engines = [words[1:] for words in parts if words[1:3] == ["model-topk", "--engine"]]
-    assert [words[words.index("--store") + 1] for words in engines] == list(row.ENGINES)
+    assert [words[words.index("--store") + 1] for words in engines] == list(closing_report.ENGINES)
     assert ["--drop-in" in words for words in engines] == [False, True]
     for words in engines:
         ran = main(*words)
         assert ran.code == 3
         assert "no vLLM is installed here" in " ".join(ran.err.split())
-    assert parts[-1] == ["thorprobe", "report", "--row", ROW, "reports", *row.ENGINES]
+    assert parts[-1] == ["thorprobe", "report", "--row", ROW, "reports", *closing_report.ENGINES]
 
 
 def test_oracle_answers_from_named_files(main, tmp_path):
@@ -268,7 +270,9 @@ def test_the_committed_answer_follows_from_the_committed_evidence(name):
     assert now == {key: answer.inputs[key] for key in files}, "scripts/closing-report.sh"
     cells = oracle.cells(FLEET, exhibits)
     table = oracle.summarize(FLEET, exhibits, cells)
-    whole = table if name == "oracle.json" else row.summarize(FLEET, exhibits, cells, table)
+    whole = (
+        table if name == "oracle.json" else closing_report.summarize(FLEET, exhibits, cells, table)
+    )
     assert answer.results == cells, "make it anew: scripts/closing-report.sh"
     assert answer.summary == whole, "make it anew: scripts/closing-report.sh"
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from devices import H200
-from thorprobe.cli.measure import inquire
-from thorprobe.cli.study import ArmsQuestion, Question, SweepQuestion
+from thorprobe.cli.measure import measure
+from thorprobe.cli.study import ArmsStudy, Study, SweepStudy
 from thorprobe.errors import UsageError
 from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.model import profile
@@ -51,13 +51,13 @@ def answered(scenario: Scenario) -> list[Document]:
     if scenario.device.without_layout:
         facts = facts.without_layout()
     answerer = ModelAnswerer(facts, scenario.device.partition)
-    questions: list[Question] = []
+    questions: list[Study] = []
     for probe in scenario.probes:
         if isinstance(probe, SweepProbe):
-            questions.append(SweepQuestion(SweepOptions(sizes=probe.sizes, kernels=probe.kernels)))
+            questions.append(SweepStudy(SweepOptions(sizes=probe.sizes, kernels=probe.kernels)))
         else:
-            questions.append(ArmsQuestion(probe.options(facts.capability)))
-    return [inquire(question, answerer) for question in questions]
+            questions.append(ArmsStudy(probe.options(facts.capability)))
+    return [measure(question, answerer) for question in questions]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from thorprobe.cli.session import public
-from thorprobe.cli.study import SweepQuestion
+from thorprobe.cli.study import SweepStudy
 from thorprobe.driver import compile as kernels
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan import layout as layouts
@@ -185,9 +185,9 @@ def test_a_sweep_asks_only_what_was_compiled(vllm):
 
 def test_a_question_about_shipped_kernels_survives_its_store(vllm):
     """Options written to a store and read back plan the same launches, without the file."""
-    asked = SweepQuestion(SweepOptions(shipped=open_for(vllm, "", (9, 0)).kernels))
+    asked = SweepStudy(SweepOptions(shipped=open_for(vllm, "", (9, 0)).kernels))
     options = msgspec.json.decode(msgspec.json.encode(asked.options))
-    again = SweepQuestion(msgspec.convert(options, SweepOptions, strict=False))
+    again = SweepStudy(msgspec.convert(options, SweepOptions, strict=False))
     assert [s.id for s in again.first()] == [s.id for s in asked.first()]
 
 
@@ -225,7 +225,7 @@ def test_the_model_answers_from_the_shipped_cubin(vllm):
 def test_the_model_answers_a_store_without_the_file(vllm):
     """What a store's options say of shipped kernels is enough to predict its launches again."""
     held = open_for(vllm, "", (9, 0))
-    asked = SweepQuestion(SweepOptions(shipped=held.kernels))
+    asked = SweepStudy(SweepOptions(shipped=held.kernels))
     with_file, without = ModelAnswerer("h200"), ModelAnswerer("h200")
     with_file.attach(held)
     without.attach(recorded(msgspec.json.decode(msgspec.json.encode(asked.options))))

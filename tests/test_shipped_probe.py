@@ -16,8 +16,7 @@ from thorprobe.judge.cause import judge
 from thorprobe.plan.shipped import spec
 from thorprobe.plan.shipped_kernel import ShippedFunction, ShippedKernel
 from thorprobe.record import Status, Verdict, Workload
-from thorprobe.run import probe, shipped_module
-from thorprobe.run import worker_protocol as wire
+from thorprobe.run import probe, shipped_module, worker_protocol
 from thorprobe.run.shipped_module import QUERIED
 
 FIELDS = ("logits", "output", "lengths", "workspace", "rows", "stride")
@@ -131,7 +130,7 @@ def asked(tmp_path, played, fake_device):
 
     def ask(work=WORK, **changes):
         given = msgspec.structs.replace(kernel, **changes)
-        prober.adopt(wire.Load(kernels=(given,), images={digest: str(image)}))
+        prober.adopt(worker_protocol.Load(kernels=(given,), images={digest: str(image)}))
         outcome = prober.answer(spec(given, function, workload=work))
         return judge(outcome, fake_device)
 

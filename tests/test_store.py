@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from thorprobe.cli.measure import inquire, of_recording
-from thorprobe.cli.study import SweepQuestion
+from thorprobe.cli.measure import measure, of_recording
+from thorprobe.cli.study import SweepStudy
 from thorprobe.errors import StoreError, UsageError
 from thorprobe.plan.sweep import SweepOptions
 from thorprobe.record import Header, Origin
@@ -26,7 +26,7 @@ OPTIONS = SweepOptions(kernels=("trivial",))
 def _run(path=None, kept=None, options=OPTIONS):
     answerer = GpuAnswerer(command=FAKE, deadline_s=5)
     try:
-        return inquire(SweepQuestion(options), answerer, store_path=path, kept=kept)
+        return measure(SweepStudy(options), answerer, store_path=path, kept=kept)
     finally:
         answerer.close()
 
@@ -54,8 +54,8 @@ def test_a_killed_run_resumes_where_it_was(tmp_path):
     path = tmp_path / "run.jsonl"
     program = (
         "import sys, msgspec\n"
-        "from thorprobe.cli.measure import inquire\n"
-        "from thorprobe.cli.study import SweepQuestion\n"
+        "from thorprobe.cli.measure import measure\n"
+        "from thorprobe.cli.study import SweepStudy\n"
         "from thorprobe.plan import sweep\n"
         "from thorprobe.run.gpu import GpuAnswerer\n"
         "from pathlib import Path\n"
@@ -67,7 +67,7 @@ def test_a_killed_run_resumes_where_it_was(tmp_path):
         "            yield outcome\n"
         f"answerer = Slow(command={FAKE!r}, deadline_s=5)\n"
         "options = sweep.SweepOptions(kernels=('trivial',))\n"
-        f"inquire(SweepQuestion(options), answerer, store_path=Path({str(path)!r}))\n"
+        f"measure(SweepStudy(options), answerer, store_path=Path({str(path)!r}))\n"
     )
     root = str(Path(__file__).parents[1])
     process = subprocess.Popen(
@@ -90,7 +90,7 @@ def test_a_killed_run_resumes_where_it_was(tmp_path):
     after = [o.id for o in read(path).outcomes]
     assert after[: len(before)] == before
     assert len(after) == len(set(after)) == len(document.results)
-    assert {s.id for s in SweepQuestion(OPTIONS).first()} <= set(after)
+    assert {s.id for s in SweepStudy(OPTIONS).first()} <= set(after)
     assert read(path).footer is not None
 
 
@@ -135,7 +135,7 @@ def test_a_replay_answers_as_recorded(finished):
     """A recording answers every launch, says that it is one, and judges the same."""
     path, document = finished
     answerer = ReplayAnswerer(path)
-    replayed = inquire(SweepQuestion(OPTIONS), answerer)
+    replayed = measure(SweepStudy(OPTIONS), answerer)
     assert replayed.origin is Origin.RECORDED
     assert {o.origin for o in replayed.results} == {Origin.RECORDED}
     assert replayed.summary.kernels == document.summary.kernels
@@ -145,7 +145,7 @@ def test_a_replay_answers_as_recorded(finished):
 def test_a_replay_waives_what_it_does_not_hold(finished):
     """A launch that is not in the recording is waived, not guessed."""
     path, _ = finished
-    replayed = inquire(SweepQuestion(SweepOptions(kernels=("topk",))), ReplayAnswerer(path))
+    replayed = measure(SweepStudy(SweepOptions(kernels=("topk",))), ReplayAnswerer(path))
     assert {o.status.value for o in replayed.results} == {"waived"}
     assert replayed.exit_code == 3
 

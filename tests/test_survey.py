@@ -7,19 +7,19 @@ from importlib import metadata
 
 import pytest
 
-from thorprobe.commands import environment as survey
+from thorprobe.commands import environment
 from thorprobe.errors import CouldNotProbeError
 
 
 @pytest.fixture
 def bare(monkeypatch):
     """Take the driver away from the survey."""
-    monkeypatch.setattr(survey, "driver_present", lambda: False)
+    monkeypatch.setattr(environment, "driver_present", lambda: False)
 
 
 def facts():
     """Return the facts by name."""
-    return {fact.name: fact for fact in survey.survey()}
+    return {fact.name: fact for fact in environment.survey()}
 
 
 def test_doctor_without_a_gpu_names_what_is_missing_and_what_mends_it(main, bare):
@@ -66,7 +66,7 @@ def test_a_missing_package_is_named_with_its_install_line(monkeypatch, bare):
     def none(name):
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(survey.metadata, "version", none)
+    monkeypatch.setattr(environment.metadata, "version", none)
     found = facts()
     assert not found["cupy-cuda13x"].found
     assert found["cupy-cuda13x"].mend == "pip install cupy-cuda13x"
@@ -88,7 +88,7 @@ def test_a_compiler_that_does_not_load_is_named(monkeypatch, bare):
 
 def test_a_driver_without_bindings_is_a_fact_not_an_error(monkeypatch):
     """Where there is a driver but cuda-bindings does not import, doctor says what to install."""
-    monkeypatch.setattr(survey, "driver_present", lambda: True)
+    monkeypatch.setattr(environment, "driver_present", lambda: True)
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     monkeypatch.setitem(sys.modules, "cuda", None)
     monkeypatch.setattr("thorprobe.driver.compile.nvrtc_version", lambda: "13.0")
@@ -101,6 +101,6 @@ def test_only_harmless_variables_are_shown(monkeypatch, bare):
     """A variable that changes measurements is shown; any other could be a secret and is not."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("SOME_API_TOKEN", "hunter2")
-    found = survey.survey()
+    found = environment.survey()
     assert {f.name: f.value for f in found}["CUDA_VISIBLE_DEVICES"] == "1"
     assert not any("hunter2" in f.value or "TOKEN" in f.name for f in found)

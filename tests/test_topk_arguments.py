@@ -183,7 +183,7 @@ def test_a_record_is_of_its_own_thread():
 
 def test_a_log_counts_rungs_and_falls():
     """Falls are summed over the calls, rungs counted by the one that answered."""
-    fall = topk.Fall(rung="cluster-16", code=912, reason="refused")
+    fall = topk.Fallback(rung="cluster-16", code=912, reason="refused")
     shape = {"num_rows": 1, "columns": 2, "k": 1, "device": "torch cuda:0"}
     log = topk.Log(
         [

@@ -25,7 +25,7 @@ def board(monkeypatch):
 
 
 def _make(rung="auto", *, rows=4, columns=50_000, dtype="float32", **wish):
-    asked = contract.Wish(**({"k": 512} | wish))
+    asked = contract.SelectOptions(**({"k": 512} | wish))
     shape = plan.Shape(
         rows=rows, columns=columns, dtype=dtype, strided=False, wish=asked, rung=rung
     )

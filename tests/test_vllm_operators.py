@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import operator_played as op
 from thorprobe.app import app
 from thorprobe.binary.operator_file import LibraryFile
-from thorprobe.cli.measure import inquire, of_recording
+from thorprobe.cli.measure import measure, of_recording
 from thorprobe.cli.session import public
-from thorprobe.cli.study import ArmsQuestion
+from thorprobe.cli.study import ArmsStudy
 from thorprobe.driver import launch
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.judge.cause import judge
@@ -26,9 +26,8 @@ from thorprobe.plan.arm_probe import ArmsOptions
 from thorprobe.plan.operator import OperatorLibrary, is_operator, operator_of
 from thorprobe.record import Status, Verdict
 from thorprobe.render import markdown, text
-from thorprobe.run import operator_worker
+from thorprobe.run import operator_worker, worker_protocol
 from thorprobe.run import probe as run_probe
-from thorprobe.run import worker_protocol as wire
 from thorprobe.run.gpu import GpuAnswerer
 from thorprobe.run.store import read
 
@@ -79,8 +78,8 @@ def drives(tmp_path_factory):
         try:
             answerer.attach_operators(FILE)
             path = tmp_path_factory.mktemp("drive") / "store.jsonl"
-            question = ArmsQuestion(options(partition=partition))
-            made[partition] = (inquire(question, answerer, store_path=path), path)
+            question = ArmsStudy(options(partition=partition))
+            made[partition] = (measure(question, answerer, store_path=path), path)
         finally:
             answerer.close()
     return made
@@ -383,8 +382,8 @@ def worker(monkeypatch):
 def test_a_worker_asks_its_own_kernel_what_fits(worker):
     """Of the same threads, bytes and cluster, and every question says whose kernel it was."""
     prober, driver, keep = worker
-    prober.load(wire.Operators(path="x.so", version="0.33.0", sha256="0" * 64))
-    prober.load(wire.Operators(path="x.so", version="0.33.0", sha256="0" * 64))
+    prober.load(worker_protocol.Operators(path="x.so", version="0.33.0", sha256="0" * 64))
+    prober.load(worker_protocol.Operators(path="x.so", version="0.33.0", sha256="0" * 64))
     assert len(keep) == 1
     outcome = prober.answer(probe(3).spec)
     assert ((("topk", 0), 156_416)) in driver.asked

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thorprobe.topk.ladder import Choice
+from thorprobe.topk.ladder import Config
 from thorprobe.topk.variant import Variant
 
 LOAD = {"float32": 4, "float16": 8, "bfloat16": 8}
@@ -140,14 +140,14 @@ def shape_of(choice, dtype):
 @cache
 def short_holds(variant: Variant, dtype, row: Row):
     """Say whether a ``short`` kernel takes every score of a row."""
-    one = Choice(rung="one-cta", variant=variant, ctas=1)
+    one = Config(rung="one-cta", variant=variant, ctas=1)
     return whole(short_row(*shape_of(one, dtype), row), row.length)
 
 
 @cache
 def held_before(variant: Variant, dtype, row: Row):
     """Say whether a ``short`` kernel took every score of a row before."""
-    one = Choice(rung="one-cta", variant=variant, ctas=1)
+    one = Config(rung="one-cta", variant=variant, ctas=1)
     return whole(short_row_before(*shape_of(one, dtype), row), row.length)
 
 

@@ -24,8 +24,8 @@ from thorprobe.audit.records import (
     GateOnSubject,
     Subject,
 )
-from thorprobe.cli.measure import inquire, of_recording
-from thorprobe.cli.study import ArmsQuestion
+from thorprobe.cli.measure import measure, of_recording
+from thorprobe.cli.study import ArmsStudy
 from thorprobe.errors import UsageError
 from thorprobe.judge.kernel_name import natural
 from thorprobe.plan import gate as gates
@@ -55,7 +55,7 @@ def of_profile(name: str) -> Party:
     """Let the model answer for a profile. Raises UsageError for an unknown or bad one."""
     answerer = ModelAnswerer(name)
     capability = answerer.device.capability
-    document = inquire(ArmsQuestion(ArmsOptions(capability=capability)), answerer)
+    document = measure(ArmsStudy(ArmsOptions(capability=capability)), answerer)
     subject = Subject(
         name=answerer.profile.name,
         label=f"{answerer.profile.name} (predicted)",
@@ -194,17 +194,17 @@ def _place(party: Party) -> tuple[str, str]:
     return party.subject.device.name, party.subject.device.partition
 
 
-def _contender(gate: AuditGate) -> judge.Contender:
-    return judge.Contender(gate=gate, policy=gate.effective())
+def _contender(gate: AuditGate) -> judge.AuditedGate:
+    return judge.AuditedGate(gate=gate, policy=gate.effective())
 
 
-def _as_read(installed: Installed) -> list[judge.Contender]:
+def _as_read(installed: Installed) -> list[judge.AuditedGate]:
     read_gate = judge_installed.as_gate(installed)
     if read_gate is None:
         return []
     gate, bounds = read_gate
     policy = msgspec.structs.replace(gate.effective(), gate=bounds)
-    return [judge.Contender(gate=gate, policy=policy)]
+    return [judge.AuditedGate(gate=gate, policy=policy)]
 
 
 def _shown(gate: AuditGate) -> Gate:

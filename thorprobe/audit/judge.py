@@ -35,7 +35,7 @@ Spans = tuple[tuple[int, int], ...]
 _OPEN = (Verdict.UNDETERMINED, Verdict.NOT_PROBED)
 
 
-class Contender(Record, frozen=True, kw_only=True):
+class AuditedGate(Record, frozen=True, kw_only=True):
     """A gate to audit, and the policy with that gate in it."""
 
     gate: AuditGate
@@ -97,7 +97,7 @@ class _Answer(Record, frozen=True, kw_only=True):
 
 
 def audit(
-    contender: Contender, subject: Subject, document: Document
+    contender: AuditedGate, subject: Subject, document: Document
 ) -> tuple[AuditResult, GateOnSubject]:
     """Judge one gate on one subject: its rows range by range, and those decided wrongly.
 
@@ -136,7 +136,7 @@ def causes(results: Iterable[AuditResult]) -> dict[str, Refused]:
 class _Trial:
     """One gate before the launches of one subject, dispatched for one capability."""
 
-    contender: Contender
+    contender: AuditedGate
     capability: tuple[int, int]
     launches: Launches
 

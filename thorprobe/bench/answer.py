@@ -13,14 +13,14 @@ from thorprobe.bench import plan as plans
 from thorprobe.bench.judge import summarize
 from thorprobe.bench.plan import FILE_PREFIXES, BenchOptions
 from thorprobe.bench.records import BenchPoint, BenchSummary
-from thorprobe.bench.run import Bed, Progress, measure
+from thorprobe.bench.run import DeviceSession, Progress, measure
 from thorprobe.cli.measure import now
 from thorprobe.record import Origin
 
 Answer = Evidence[BenchPoint, BenchSummary]
 COMMAND = "bench"
 
-Opener = Callable[[BenchOptions, str | None, Progress], AbstractContextManager[Bed]]
+Opener = Callable[[BenchOptions, str | None, Progress], AbstractContextManager[DeviceSession]]
 
 
 def inquire(
@@ -40,9 +40,9 @@ def inquire(
     plans.check(options)
     started, began = now(), perf_counter()
     if opener is None:
-        from thorprobe.bench.device import open_bed
+        from thorprobe.bench.device import open_session
 
-        opener = open_bed
+        opener = open_session
     with opener(options, device, progress) as bed:
         points = tuple(measure(options, bed, progress))
         bed.place.settle()

@@ -22,12 +22,12 @@ from thorprobe.driver.stopwatch import Timing, Watch
 from thorprobe.errors import CouldNotProbeError, ThorprobeError
 from thorprobe.record import Device, Origin, Status
 from thorprobe.topk import kernel
-from thorprobe.topk.contract import Wish
-from thorprobe.topk.ladder import Choice, choices
+from thorprobe.topk.contract import SelectOptions
+from thorprobe.topk.ladder import Config, choices
 from thorprobe.topk.plan import Shape, launch, step
 
 
-class Seat(Protocol):
+class Stream(Protocol):
     """A device or a partition of it, on which single choices run."""
 
     @property
@@ -40,17 +40,17 @@ class Seat(Protocol):
         """SMs that it has."""
         ...
 
-    def slots(self, choice: Choice, shape: BenchShape) -> int:
+    def slots(self, choice: Config, shape: BenchShape) -> int:
         """Return how many rows run at once. Raises ThorprobeError where it does not load."""
         ...
 
-    def time(self, choice: Choice, data: Data, options: CalibrationOptions) -> Timing:
+    def time(self, choice: Config, data: Data, options: CalibrationOptions) -> Timing:
         """Run a choice, check its result, and time it. Raises ThorprobeError for a wrong one."""
         ...
 
 
 @dataclass(frozen=True)
-class GpuSeat:
+class GpuStream:
     """One stream of a device: its own, or a green context's."""
 
     partition: str
@@ -60,12 +60,12 @@ class GpuSeat:
     watch: Watch
     settle: Callable[[], None]
 
-    def slots(self, choice: Choice, shape: BenchShape) -> int:
+    def slots(self, choice: Config, shape: BenchShape) -> int:
         """Ask the driver."""
         asked = launch(choice, self._shape(choice, shape), self.ordinal, self.stream)
         return choice.rows_at_once(asked.slots())
 
-    def time(self, choice: Choice, data: Data, options: CalibrationOptions) -> Timing:
+    def time(self, choice: Config, data: Data, options: CalibrationOptions) -> Timing:
         """Launch once, hold the result against the expected one, and time it in a graph."""
         shape, torch, where = data.shape, data.torch, data.scores.device
         asked = self._shape(choice, shape)
@@ -96,13 +96,13 @@ class GpuSeat:
             raise ThorprobeError(f"{wrong} of {shape.rows} rows are wrong at {shape.id}")
         return self.watch.time(run, options.launches, options.replays)
 
-    def _shape(self, choice: Choice, shape: BenchShape) -> Shape:
+    def _shape(self, choice: Config, shape: BenchShape) -> Shape:
         return Shape(
             rows=shape.rows,
             columns=shape.columns,
             dtype=shape.dtype,
             strided=False,
-            wish=Wish(k=shape.k),
+            wish=SelectOptions(k=shape.k),
             rung=choice.rung,
         )
 
@@ -118,21 +118,23 @@ class _Series:
 
 
 @dataclass
-class Room:
+class CalibrationSession:
     """Where a calibration is made: torch, a device, its seats; a test puts its own together."""
 
     torch: Any
     where: Any
-    seats: Sequence[Seat]
+    seats: Sequence[Stream]
     device: Device | None = None
     software: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
-def measure(options: CalibrationOptions, room: Room, progress: Progress) -> list[ChoiceTimes]:
+def measure(
+    options: CalibrationOptions, room: CalibrationSession, progress: Progress
+) -> list[ChoiceTimes]:
     """Time every choice at every shape on every seat; ``progress`` hears of the shapes."""
-    found: dict[tuple[int, str], tuple[Choice, _Series]] = {}
+    found: dict[tuple[int, str], tuple[Config, _Series]] = {}
     total, done = len(options.columns) * len(options.rows), 0
     progress(done, total)
     for columns in options.columns:
@@ -152,7 +154,7 @@ def measure(options: CalibrationOptions, room: Room, progress: Progress) -> list
 
 
 def _timed(
-    seat: Seat, choice: Choice, data: Data, options: CalibrationOptions, series: _Series
+    seat: Stream, choice: Config, data: Data, options: CalibrationOptions, series: _Series
 ) -> float | None:
     try:
         before, series.slots = series.slots, seat.slots(choice, data.shape)
@@ -169,7 +171,7 @@ def _timed(
     return timing.us
 
 
-def _words(seat: Seat, choice: Choice, series: _Series) -> ChoiceTimes:
+def _words(seat: Stream, choice: Config, series: _Series) -> ChoiceTimes:
     refused = not series.slots
     return ChoiceTimes(
         id=f"{seat.partition or 'whole'}/{choice.name}",
@@ -188,7 +190,7 @@ def _words(seat: Seat, choice: Choice, series: _Series) -> ChoiceTimes:
     )
 
 
-def _load(columns: int, rows: int, options: CalibrationOptions, room: Room) -> Data:
+def _load(columns: int, rows: int, options: CalibrationOptions, room: CalibrationSession) -> Data:
     shape = BenchShape(
         rows=rows, columns=columns, k=options.k, dtype=options.dtype, distribution="normal"
     )
@@ -204,21 +206,21 @@ def _first(data: Data, rows: int) -> Data:
 
 
 @contextmanager
-def open_room(options: CalibrationOptions, device: str | None) -> Iterator[Room]:
+def open_room(options: CalibrationOptions, device: str | None) -> Iterator[CalibrationSession]:
     """Open the device and its partitions; one that cannot be made is left out with a note.
 
     Raises CouldNotProbeError where there is no GPU.
     """
     from thorprobe.bench.device import gpu
-    from thorprobe.driver import torch_device as places
+    from thorprobe.driver import torch_device
     from thorprobe.driver.compile import hashes
     from thorprobe.driver.context import Context
     from thorprobe.driver.stopwatch import Stopwatch
 
     torch, ordinal = gpu(device)
-    with places.place(str(ordinal)) as place:
+    with torch_device.open_device(str(ordinal)) as place:
         where = place.torch_device
-        room = Room(
+        room = CalibrationSession(
             torch,
             where,
             [],
@@ -230,7 +232,7 @@ def open_room(options: CalibrationOptions, device: str | None) -> Iterator[Room]
         def settle() -> None:
             torch.cuda.synchronize(where)
 
-        seats: list[Seat] = []
+        seats: list[Stream] = []
         for partition in options.partitions:
             try:
                 context = Context(ordinal, partition)
@@ -239,7 +241,7 @@ def open_room(options: CalibrationOptions, device: str | None) -> Iterator[Room]
                 continue
             stream = int(context.stream)
             sms = kernel.sms(ordinal, stream)
-            seats.append(GpuSeat(partition, sms, ordinal, stream, Stopwatch(stream), settle))
+            seats.append(GpuStream(partition, sms, ordinal, stream, Stopwatch(stream), settle))
         room.seats = seats
         yield room
         settle()

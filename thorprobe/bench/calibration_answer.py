@@ -9,7 +9,7 @@ import msgspec
 
 from thorprobe.answer import Evidence
 from thorprobe.bench import fit as judge
-from thorprobe.bench.calibrate import Room, measure
+from thorprobe.bench.calibrate import CalibrationSession, measure
 from thorprobe.bench.calibration_plan import CalibrationOptions
 from thorprobe.bench.calibration_records import CalibrationSummary, ChoiceTimes
 from thorprobe.bench.fit import Grid
@@ -20,7 +20,7 @@ from thorprobe.record import Origin, Status
 Answer = Evidence[ChoiceTimes, CalibrationSummary]
 COMMAND = "bench --calibrate"
 
-Opener = Callable[[CalibrationOptions, str | None], AbstractContextManager[Room]]
+Opener = Callable[[CalibrationOptions, str | None], AbstractContextManager[CalibrationSession]]
 
 
 def inquire(

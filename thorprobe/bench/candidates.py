@@ -46,7 +46,7 @@ class Prepared:
     kept: tuple[Any, ...] = ()
 
 
-class Contender(Protocol):
+class Candidate(Protocol):
     """One line of a bench; ``ties`` is empty for a peer."""
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from thorprobe.bench.candidates import Contender, Ladder, TorchTopk, flashinfer
+from thorprobe.bench.candidates import Candidate, Ladder, TorchTopk, flashinfer
 from thorprobe.bench.plan import (
     FLASHINFER_PEER,
     SHIPPED_PREFIX,
@@ -15,9 +15,9 @@ from thorprobe.bench.plan import (
     BenchOptions,
     BenchShape,
 )
-from thorprobe.bench.run import Bed, Progress
+from thorprobe.bench.run import DeviceSession, Progress
 from thorprobe.binary.container import sha256
-from thorprobe.driver import torch_device as places
+from thorprobe.driver import torch_device
 from thorprobe.errors import CouldNotProbeError, UsageError
 
 NOTHING_TO_TIME = (
@@ -38,9 +38,9 @@ def gpu(device: str | None) -> tuple[Any, int]:
             f"a bench needs torch, which cannot be imported: {error}", "`pip install torch`"
         ) from error
     text = device if device is not None else "0"
-    if text == places.CPU or not torch.cuda.is_available():
+    if text == torch_device.CPU or not torch.cuda.is_available():
         what = f"`--device {device}`" if device is not None else "a GPU"
-        there = "a bench needs a GPU" if text == places.CPU else "torch sees no GPU here"
+        there = "a bench needs a GPU" if text == torch_device.CPU else "torch sees no GPU here"
         raise CouldNotProbeError(f"{what} was asked to be timed, but {there}", NOTHING_TO_TIME)
     if not (text.isascii() and text.isdigit()):
         raise UsageError(
@@ -51,9 +51,9 @@ def gpu(device: str | None) -> tuple[Any, int]:
 
 
 @contextmanager
-def open_bed(
+def open_session(
     options: BenchOptions, device: str | None, progress: Progress = lambda _done, _total: None
-) -> Iterator[Bed]:
+) -> Iterator[DeviceSession]:
     """Open the device for a bench: stream, stopwatch, copy rates, contenders.
 
     ``progress`` hears of the reading of a shipped file. Raises CouldNotProbeError where there is no
@@ -66,7 +66,7 @@ def open_bed(
     from thorprobe.topk import kernel, select
     from thorprobe.topk.prepare import prepare
 
-    with places.place(str(ordinal), options.partition) as place:
+    with torch_device.open_device(str(ordinal), options.partition) as place:
         where = place.torch_device
         stream = int(torch.cuda.current_stream(where).cuda_stream)
         watch = Stopwatch(stream)
@@ -74,7 +74,7 @@ def open_bed(
         rates = copy_rates(torch, where, stream, watch)
         choice = _choices(ordinal, stream)
         found = _Peers(options, place, stream, progress)
-        yield Bed(
+        yield DeviceSession(
             torch=torch,
             place=place,
             watch=watch,
@@ -98,13 +98,17 @@ class _Peers:
     """The peers that were asked for and are here, and what is to be said of the others."""
 
     def __init__(
-        self, options: BenchOptions, place: places.Place, stream: int, progress: Progress
+        self,
+        options: BenchOptions,
+        place: torch_device.TorchDevice,
+        stream: int,
+        progress: Progress,
     ) -> None:
         self._options = options
         self._place = place
         self._stream = stream
         self._progress = progress
-        self.contenders: list[Contender] = []
+        self.contenders: list[Candidate] = []
         self.upstream: Callable[[BenchShape], str] = lambda _shape: ""
         self.notes: list[str] = []
         self.inputs: dict[str, str] = {}
@@ -161,7 +165,7 @@ class _Peers:
 def _choices(device: int, stream: int) -> Callable[[BenchShape, str, str], str]:
     """Return who names the kernel that a rung takes for a shape, '' where it is the library's."""
     from thorprobe.topk import kernel, plan
-    from thorprobe.topk.contract import wish
+    from thorprobe.topk.contract import select_options
     from thorprobe.topk.request import columns_class
 
     def choice(shape: BenchShape, rung: str, ties: str) -> str:
@@ -170,7 +174,7 @@ def _choices(device: int, stream: int) -> Callable[[BenchShape, str, str], str]:
             columns=columns_class(shape.columns),
             dtype=shape.dtype,
             strided=False,
-            wish=wish(shape.k, ties, "largest", ordered=False),
+            wish=select_options(shape.k, ties, "largest", ordered=False),
             rung=rung,
         )
         with kernel.Current(device):

@@ -9,14 +9,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from thorprobe.bench import plan as plans
-from thorprobe.bench.candidates import Contender, Data, Ladder, NotTakenError
+from thorprobe.bench.candidates import Candidate, Data, Ladder, NotTakenError
 from thorprobe.bench.check import UNWRITTEN, expected
 from thorprobe.bench.host_cost import call_cost, host_cost
 from thorprobe.bench.inputs import scores
 from thorprobe.bench.plan import AUTO, BenchOptions, BenchShape
 from thorprobe.bench.records import BenchPoint, BenchTime, CopyRate, Floor
 from thorprobe.driver.stopwatch import Watch
-from thorprobe.driver.torch_device import Place
+from thorprobe.driver.torch_device import TorchDevice
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import Origin, Status
 from thorprobe.run.workload import Floats
@@ -28,7 +28,7 @@ _PEER_CALLS = 800
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bed:
+class DeviceSession:
     """What a bench runs on; a test puts its own together.
 
     ``contenders`` are timed in this order. ``prepare`` prepares a call of ``select``, None to leave
@@ -38,11 +38,11 @@ class Bed:
     """
 
     torch: Any
-    place: Place
+    place: TorchDevice
     watch: Watch
     select: Callable[..., Any]
     prepare: Callable[..., Any] | None = None
-    contenders: tuple[Contender, ...]
+    contenders: tuple[Candidate, ...]
     empty: Callable[[int, int], float | None] = lambda _rows, _cluster: None
     rates: tuple[CopyRate, ...] = ()
     rate: CopyRate | None = None
@@ -52,7 +52,7 @@ class Bed:
     software: dict[str, str] = field(default_factory=dict)
 
 
-def measure(options: BenchOptions, bed: Bed, progress: Progress) -> Iterator[BenchPoint]:
+def measure(options: BenchOptions, bed: DeviceSession, progress: Progress) -> Iterator[BenchPoint]:
     """Yield the point of each shape; ``progress`` hears how many of how many are done."""
     asked = plans.shapes(options)
     progress(0, len(asked))
@@ -78,7 +78,9 @@ class _Drawn:
         return self._scores
 
 
-def _point(shape: BenchShape, options: BenchOptions, bed: Bed, drawn: _Drawn) -> BenchPoint:
+def _point(
+    shape: BenchShape, options: BenchOptions, bed: DeviceSession, drawn: _Drawn
+) -> BenchPoint:
     began = perf_counter()
     data = put(shape, drawn.of(shape), bed.torch, bed.place.torch_device)
     times = tuple(_timed(one, data, options, bed) for one in bed.contenders)
@@ -122,7 +124,9 @@ def put(shape: BenchShape, drawn: Floats, torch: Any, where: Any) -> Data:
     return Data(torch, shape, made, lengths, expected(torch, made, shape.k))
 
 
-def _timed(contender: Contender, data: Data, options: BenchOptions, bed: Bed) -> BenchTime:
+def _timed(
+    contender: Candidate, data: Data, options: BenchOptions, bed: DeviceSession
+) -> BenchTime:
     line = BenchTime(
         contender=contender.name,
         peer=not isinstance(contender, Ladder),
@@ -155,7 +159,7 @@ def _failed(line: BenchTime, data: Data, wrong: int, when: str = "") -> BenchTim
     return replace(line, status=Status.FAIL, note=note)
 
 
-def _wrong_rows(contender: Contender, data: Data, chosen: Any) -> int:
+def _wrong_rows(contender: Candidate, data: Data, chosen: Any) -> int:
     if contender.ties == "lowest":
         return data.expected.other_rows(chosen)
     return data.expected.wrong_rows(chosen)
@@ -168,7 +172,7 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {first}"[:300]
 
 
-def _floor(shape: BenchShape, times: tuple[BenchTime, ...], bed: Bed) -> Floor | None:
+def _floor(shape: BenchShape, times: tuple[BenchTime, ...], bed: DeviceSession) -> Floor | None:
     if bed.rate is None:
         return None
     copy = shape.bytes / bed.rate.gb_per_s / 1e3

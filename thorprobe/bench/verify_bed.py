@@ -94,7 +94,7 @@ def cpu_bed(select: Callable[..., Any] | None = None, rungs: tuple[str, ...] = (
     """Return a bed on the CPU, where the ladder is the library's sort, or ``select`` if given."""
     import torch
 
-    from thorprobe.driver import torch_device as places
+    from thorprobe.driver import torch_device
     from thorprobe.topk import prepare
     from thorprobe.topk import select as ladder
 
@@ -103,7 +103,7 @@ def cpu_bed(select: Callable[..., Any] | None = None, rungs: tuple[str, ...] = (
     def lane() -> Lane:
         return Lane(WHOLE, None, torch.empty(2**20, dtype=torch.uint8))
 
-    with places.place(places.CPU) as place:
+    with torch_device.open_device(torch_device.CPU) as place:
         software = place.software
     return Bed(
         torch=torch,

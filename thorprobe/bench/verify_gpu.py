@@ -21,11 +21,11 @@ from thorprobe.bench.verify_case import MAX_ROWS, WHOLE, Case
 from thorprobe.bench.verify_draw import SIDES
 from thorprobe.driver.compile import compile_cubin, nvrtc_version, source
 from thorprobe.driver.context import Context, answer, describe
-from thorprobe.driver.torch_device import Place
+from thorprobe.driver.torch_device import TorchDevice
 from thorprobe.errors import CouldNotProbeError, ThorprobeError, UsageError
 from thorprobe.topk import kernel, prepare, select, workspace_bytes
-from thorprobe.topk.contract import DTYPES, MAX_K, wish
-from thorprobe.topk.ladder import Choice, choices
+from thorprobe.topk.contract import DTYPES, MAX_K, select_options
+from thorprobe.topk.ladder import Config, choices
 from thorprobe.topk.plan import Shape, step
 
 
@@ -54,7 +54,7 @@ def compile_all(ordinal: int) -> None:
         one.result()
 
 
-def gpu_bed(torch: Any, ordinal: int, place: Place) -> Bed:
+def gpu_bed(torch: Any, ordinal: int, place: TorchDevice) -> Bed:
     """Return the bed of a device whose stream is torch's current one."""
     where = place.torch_device
     main = torch.cuda.current_stream(where)
@@ -111,7 +111,7 @@ _KEPT: list[Context] = []
 class _Kernel:
     """One choice of the ladder with its launches, for one shape and lane."""
 
-    def __init__(self, choice: Choice, shape: Shape, device: int, stream: int, stride: int) -> None:
+    def __init__(self, choice: Config, shape: Shape, device: int, stream: int, stride: int) -> None:
         self.rung = choice.rung
         self.choice = choice
         self._stream = stream
@@ -153,7 +153,7 @@ def force(ordinal: int, name: str, lane: Lane, case: Case) -> Forced | None:
         columns=case.columns,
         dtype=case.dtype,
         strided=strided,
-        wish=wish(case.k, case.ties, case.nan, ordered=case.ordered),
+        wish=select_options(case.k, case.ties, case.nan, ordered=case.ordered),
         rung=fitting[name].rung,
     )
     stride = case.column_stride if strided else 1
@@ -218,7 +218,7 @@ def open_bed(device: str | None) -> Iterator[Bed]:
         yield cpu_bed()
         return
     torch, ordinal = gpu(device)
-    from thorprobe.driver import torch_device as places
+    from thorprobe.driver import torch_device
 
-    with places.place(str(ordinal)) as place:
+    with torch_device.open_device(str(ordinal)) as place:
         yield gpu_bed(torch, ordinal, place)

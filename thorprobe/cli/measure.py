@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from thorprobe import STARTED, __version__
-from thorprobe.cli.study import Question, of_header, plan_digest
+from thorprobe.cli.study import Study, of_header, plan_digest
 from thorprobe.driver import compile as kernels
 from thorprobe.errors import ExitCode, UsageError
 from thorprobe.judge.cause import judge
@@ -81,8 +81,8 @@ _INTERPRETER_START_S = 1.0
 # Seconds from the start of a process to the import of thorprobe: 0.05 to 0.3 where it was seen.
 
 
-def inquire(
-    question: Question,
+def measure(
+    question: Study,
     answerer: Answerer,
     *,
     argv: Sequence[str] = (),
@@ -211,7 +211,7 @@ def _same_run(old: Header, new: Header) -> None:
 def assemble(
     header: Header,
     results: Sequence[Outcome],
-    question: Question,
+    question: Study,
     *,
     ended: str,
     wall_s: float,

@@ -174,7 +174,7 @@ class Session:
         return self.answerers(partition)
 
     def _inquire(self, question_for: Callable[[Any], Any], answerer: Any, kept: Any) -> Any:
-        from thorprobe.cli.measure import inquire
+        from thorprobe.cli.measure import measure
         from thorprobe.cli.study import of_header
 
         question = question_for(answerer.device)
@@ -191,7 +191,7 @@ class Session:
             question = _replayed(question, answerer)
         path = self.resume or self.store or _default_store(question.command, answerer)
         with progress(question.command, shown=self.progress) as advance:
-            document = inquire(
+            document = measure(
                 question,
                 answerer,
                 argv=public(self.argv),

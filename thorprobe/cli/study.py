@@ -20,7 +20,7 @@ from thorprobe.summary import ArmsSummary, SweepSummary
 Summary = SweepSummary | ArmsSummary
 
 
-class Question(Protocol):
+class Study(Protocol):
     """What a measuring command asks."""
 
     command: str
@@ -43,7 +43,7 @@ class Question(Protocol):
         ...
 
 
-class SweepQuestion:
+class SweepStudy:
     """Which cluster sizes launch, and the GPC map."""
 
     command = "cluster-sweep"
@@ -76,7 +76,7 @@ class SweepQuestion:
         return summarize(outcomes, device, admissible=device.admissible_maps or None)
 
 
-class ArmsQuestion:
+class ArmsStudy:
     """Which arm each num_rows takes, and what it does."""
 
     command = "topk-arms"
@@ -147,11 +147,11 @@ def plan_digest(specs: Sequence[LaunchSpec]) -> str:
     return hashlib.sha256("\n".join(spec.id for spec in specs).encode()).hexdigest()
 
 
-def of_header(header: Header) -> Question:
+def of_header(header: Header) -> Study:
     """Return the question that a store answers. Raises UsageError for one that is not known."""
     kinds: dict[str, Any] = {
-        "cluster-sweep": (sweep.SweepOptions, SweepQuestion),
-        "topk-arms": (ArmsOptions, ArmsQuestion),
+        "cluster-sweep": (sweep.SweepOptions, SweepStudy),
+        "topk-arms": (ArmsOptions, ArmsStudy),
     }
     if header.command not in kinds:
         raise UsageError(
@@ -160,7 +160,7 @@ def of_header(header: Header) -> Question:
         )
     options, question = kinds[header.command]
     try:
-        made: Question = question(msgspec.convert(header.options, options, strict=False))
+        made: Study = question(msgspec.convert(header.options, options, strict=False))
     except msgspec.ValidationError as error:
         raise UsageError(
             f"the store's options are no options of `{header.command}`: {error}",

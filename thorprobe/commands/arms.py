@@ -133,7 +133,7 @@ def topk_arms(
     """
     import msgspec
 
-    from thorprobe.cli.study import ArmsQuestion
+    from thorprobe.cli.study import ArmsStudy
     from thorprobe.driver import partition as partitions
     from thorprobe.plan import arms as plans
     from thorprobe.plan.arm_probe import DEFAULT_POLICIES, ArmsOptions
@@ -205,11 +205,11 @@ def topk_arms(
         write("\n".join(_reached(session, wanted, capability, reach, max_model_len)), output)
         raise typer.Exit
 
-    def question(found: Any) -> ArmsQuestion:
+    def question(found: Any) -> ArmsStudy:
         held: dict[str, Any] = {}
         if isinstance(shipped, ShippedFile):
             held = _as_shipped(shipped.kernels(found), wanted.k, policy)
-        return ArmsQuestion(dispatched(found.capability, **held))
+        return ArmsStudy(dispatched(found.capability, **held))
 
     raise typer.Exit(int(session.run(question, wanted.partition)))
 

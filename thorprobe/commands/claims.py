@@ -27,11 +27,11 @@ def claims(
     from thorprobe.cli.measure import now, process_age
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import public
-    from thorprobe.commands import claims_check as hearing
+    from thorprobe.commands import claims_check
     from thorprobe.judge.claim_records import Claims
 
     started = now()
-    held = hearing.hold(list(dict.fromkeys(stores or ())))
+    held = claims_check.check(list(dict.fromkeys(stores or ())))
     answer = Claims(
         command="claims",
         argv=public(sys.argv[1:]),

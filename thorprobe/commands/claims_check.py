@@ -24,7 +24,7 @@ from thorprobe.summary import Document
 Standings = Mapping[str, Mapping[Standing, tuple[str, ...]]]
 
 
-class Held(Record, frozen=True, kw_only=True):
+class ClaimsCheck(Record, frozen=True, kw_only=True):
     """What came of it, before it is put into an envelope."""
 
     origin: Origin
@@ -33,7 +33,7 @@ class Held(Record, frozen=True, kw_only=True):
     inputs: dict[str, str]
 
 
-def hold(stores: Sequence[Path]) -> Held:
+def check(stores: Sequence[Path]) -> ClaimsCheck:
     """Hold every claim against every store; without a store only the register is told.
 
     Raises UsageError for a bad store, and for two of one name.
@@ -62,7 +62,7 @@ def hold(stores: Sequence[Path]) -> Held:
         }
         for subject in subjects
     }
-    return Held(
+    return ClaimsCheck(
         # Without a run there is nothing but what was published.
         origin=Origin.RECORDED if subjects else Origin.PUBLISHED,
         results=tuple(results),

@@ -75,7 +75,7 @@ def _show(lines: "list[Any]", form: o.Format, output: Any, *, verbose: bool) -> 
 
 
 def _run(scenario: "Scenario", *, shown: bool, deadline_s: float) -> "list[ExpectationResult]":
-    from thorprobe.cli.measure import inquire
+    from thorprobe.cli.measure import measure
     from thorprobe.cli.session import progress
     from thorprobe.errors import CouldNotProbeError
     from thorprobe.plan.scenario import check, mismatch, waive
@@ -94,7 +94,7 @@ def _run(scenario: "Scenario", *, shown: bool, deadline_s: float) -> "list[Expec
         for probe in scenario.probes:
             question = _question(probe, answerer.device, scenario.device.partition)
             with progress(f"{scenario.name}: {question.command}", shown=shown) as advance:
-                documents.append(inquire(question, answerer, progress=advance))
+                documents.append(measure(question, answerer, progress=advance))
         return check(scenario, documents)
     except CouldNotProbeError as error:
         print(f"{scenario.name}: {error.sentence}", file=sys.stderr)
@@ -119,12 +119,12 @@ def _open(scenario: "Scenario", deadline_s: float) -> "Answerer":
 
 
 def _question(probe: Any, device: Any, partition: str) -> Any:
-    from thorprobe.cli.study import ArmsQuestion, SweepQuestion
+    from thorprobe.cli.study import ArmsStudy, SweepStudy
     from thorprobe.plan.scenario import SweepProbe
     from thorprobe.plan.sweep import SweepOptions
 
     if isinstance(probe, SweepProbe):
-        return SweepQuestion(
+        return SweepStudy(
             SweepOptions(
                 sizes=probe.sizes,
                 kernels=probe.kernels,
@@ -132,4 +132,4 @@ def _question(probe: Any, device: Any, partition: str) -> Any:
                 compiled=probe.compiled_dims,
             )
         )
-    return ArmsQuestion(probe.options(device.capability, partition))
+    return ArmsStudy(probe.options(device.capability, partition))

@@ -45,7 +45,7 @@ def cluster_sweep(
     """
     import msgspec
 
-    from thorprobe.cli.study import SweepQuestion
+    from thorprobe.cli.study import SweepStudy
     from thorprobe.driver import partition as partitions
     from thorprobe.plan import sweep
 
@@ -60,9 +60,9 @@ def cluster_sweep(
     )
     sweep.plan(asked)  # A bad kernel name is found before a device is touched.
 
-    def question(found: Any) -> SweepQuestion:
+    def question(found: Any) -> SweepStudy:
         held = shipped.kernels(found) if shipped else ()
-        return SweepQuestion(msgspec.structs.replace(asked, shipped=held))
+        return SweepStudy(msgspec.structs.replace(asked, shipped=held))
 
     session = Session(
         device=device,

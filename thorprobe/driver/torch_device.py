@@ -18,7 +18,7 @@ _PACKAGES = ("torch", "transformers", "numpy", "cupy-cuda13x", "cuda-bindings")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TorchDevice:
     """A torch device, and what is known of it; ``device`` is None for the CPU.
 
     ``settle`` waits for the work that was issued; ``free_bytes`` is None where it is not known;
@@ -45,7 +45,7 @@ def torch() -> Any:
 
 
 @contextmanager
-def place(device: str | None, partition: str = "") -> Iterator[Place]:
+def open_device(device: str | None, partition: str = "") -> Iterator[TorchDevice]:
     """Open the place named ``cpu``, by a device's number, or not at all: a GPU if there is one.
 
     Raises UsageError for another name, and for a partition of the CPU; CouldNotProbeError where
@@ -75,9 +75,9 @@ def place(device: str | None, partition: str = "") -> Iterator[Place]:
         yield opened
 
 
-def _cpu(library: Any) -> Place:
+def _cpu(library: Any) -> TorchDevice:
     threads = library.get_num_threads()
-    return Place(
+    return TorchDevice(
         torch_device=library.device(CPU),
         settle=lambda: None,
         free_bytes=_free_memory,
@@ -89,7 +89,7 @@ def _cpu(library: Any) -> Place:
 
 
 @contextmanager
-def _gpu(library: Any, ordinal: int, partition: str) -> Iterator[Place]:
+def _gpu(library: Any, ordinal: int, partition: str) -> Iterator[TorchDevice]:
     from thorprobe.driver import context as contexts
 
     context = contexts.Context(ordinal, partition)
@@ -98,7 +98,7 @@ def _gpu(library: Any, ordinal: int, partition: str) -> Iterator[Place]:
     with library.cuda.device(where):
         stream = library.cuda.ExternalStream(int(context.stream), device=where)
         with library.cuda.stream(stream):
-            yield Place(
+            yield TorchDevice(
                 torch_device=where,
                 settle=stream.synchronize,
                 free_bytes=lambda: int(library.cuda.mem_get_info(where)[0]),

@@ -10,7 +10,7 @@ from thorprobe.errors import UsageError
 from thorprobe.oracle import fleet as fleets
 from thorprobe.oracle import table as judge
 from thorprobe.oracle.evidence import read_all
-from thorprobe.oracle.evidence_file import EvidenceLine, Exhibit
+from thorprobe.oracle.evidence_file import EvidenceFile, EvidenceLine
 from thorprobe.oracle.records import Cell, OracleSummary
 from thorprobe.record import Origin
 
@@ -48,7 +48,7 @@ def inputs(name: str, fleet: str, lines: Sequence[EvidenceLine]) -> dict[str, st
     return {f"fleet {name}": fleets.digest(fleet), **{line.name: line.sha256 for line in lines}}
 
 
-def exhibits_of(places: Sequence[Path]) -> tuple[Exhibit, ...]:
+def exhibits_of(places: Sequence[Path]) -> tuple[EvidenceFile, ...]:
     """Read the named evidence, or that of the folder ``reports`` where none is named.
 
     Raises UsageError where there is none.

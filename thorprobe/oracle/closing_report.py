@@ -7,11 +7,11 @@ No result is written here: every sentence about a device is of an exhibit or fol
 from collections.abc import Iterable, Sequence
 
 from thorprobe.judge.ranges import sizes_text, spans
-from thorprobe.oracle import closing_report_findings as sorted_by
+from thorprobe.oracle import closing_report_findings
 from thorprobe.oracle import table as oracle
 from thorprobe.oracle.closing_report_findings import Sides, arm_lines, reached, who
 from thorprobe.oracle.closing_report_records import Loss, Owed, RowSummary, Told
-from thorprobe.oracle.evidence_file import THROUGH_MODEL, Exhibit
+from thorprobe.oracle.evidence_file import THROUGH_MODEL, EvidenceFile
 from thorprobe.oracle.findings import testimonies
 from thorprobe.oracle.fleet import Fleet
 from thorprobe.oracle.records import Cell, OracleSummary
@@ -56,12 +56,12 @@ def engine_command(row: str) -> str:
 
 
 def summarize(
-    fleet: Fleet, exhibits: Sequence[Exhibit], cells: Sequence[Cell], table: OracleSummary
+    fleet: Fleet, exhibits: Sequence[EvidenceFile], cells: Sequence[Cell], table: OracleSummary
 ) -> RowSummary:
     """Return the report of a fleet's row from its exhibits and its oracle table."""
     row = fleet.row
-    found = sorted_by.sides(fleet, exhibits)
-    failing = sorted_by.failing(row.k, found.own_arms)
+    found = closing_report_findings.sides(fleet, exhibits)
+    failing = closing_report_findings.failing(row.k, found.own_arms)
     columns = (*found.own_arms, *found.other_arms)
     sweeps = (*found.own_sweeps, *found.other_sweeps)
     answers = [x for x in exhibits if x.sweep is None and x.arms is None]
@@ -74,7 +74,7 @@ def summarize(
         next_action=_next(found),
         failing=failing,
         owed=_owed(fleet, found, answers, cells, table),
-        sizes=sorted_by.sizes(sweeps),
+        sizes=closing_report_findings.sizes(sweeps),
         who=tuple(who(x) for x in columns),
         arms=arm_lines(row.k, columns),
         losses=tuple(_losses(fleet, found)),
@@ -101,7 +101,7 @@ def _finding(fleet: Fleet, found: Sides, failing: Sequence[int], table: OracleSu
         seen = [
             who(x).label
             for x in found.other_arms
-            if set(failing) <= set(sorted_by.failing(fleet.row.k, [x]))
+            if set(failing) <= set(closing_report_findings.failing(fleet.row.k, [x]))
         ]
         also = f", and measured on {_listed(seen)}" if seen else ""
         origin = found.own_arms[0].line.origin.value
@@ -125,7 +125,7 @@ def _next(found: Sides) -> str:
 def _owed(
     fleet: Fleet,
     found: Sides,
-    answers: Sequence[Exhibit],
+    answers: Sequence[EvidenceFile],
     cells: Sequence[Cell],
     table: OracleSummary,
 ) -> tuple[Owed, ...]:
@@ -161,12 +161,12 @@ def _owed(
     )
 
 
-def _told(exhibits: Iterable[Exhibit]) -> tuple[str, ...]:
+def _told(exhibits: Iterable[EvidenceFile]) -> tuple[str, ...]:
     told = tuple(f"{who(x).label} ({x.line.origin.value}): {x.line.finding}" for x in exhibits)
     return told or ("not established: no evidence answers it",)
 
 
-def _origin(exhibits: Sequence[Exhibit]) -> Origin | None:
+def _origin(exhibits: Sequence[EvidenceFile]) -> Origin | None:
     return exhibits[0].line.origin if exhibits else None
 
 
@@ -220,7 +220,7 @@ def _claims(arms: Iterable[ArmRow]) -> str:
     return f" (with the published claim {', '.join(sorted(told))})" if told else ""
 
 
-def _took(exhibits: Iterable[Exhibit]) -> Iterable[str]:
+def _took(exhibits: Iterable[EvidenceFile]) -> Iterable[str]:
     """Yield what whole measured runs of the command's two parts took."""
     for exhibit in exhibits:
         whole = exhibit.line.origin is Origin.MEASURED and not exhibit.partition

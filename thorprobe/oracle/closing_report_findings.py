@@ -8,7 +8,7 @@ it: the arms are the subject's, the device is not.
 from collections.abc import Iterable, Sequence
 
 from thorprobe.oracle.closing_report_records import ArmAnswer, ArmLine, SizesLine, Who
-from thorprobe.oracle.evidence_file import Exhibit
+from thorprobe.oracle.evidence_file import EvidenceFile
 from thorprobe.oracle.findings import answers_for, best
 from thorprobe.oracle.fleet import Fleet
 from thorprobe.plan.shipped_kernel import is_shipped
@@ -22,13 +22,13 @@ _KERNEL = "trivial"
 class Sides(Record, frozen=True, kw_only=True):
     """The exhibits of the subject, and the measured ones that stand in for it."""
 
-    own_sweeps: tuple[Exhibit, ...]
-    own_arms: tuple[Exhibit, ...]
-    other_sweeps: tuple[Exhibit, ...]
-    other_arms: tuple[Exhibit, ...]
+    own_sweeps: tuple[EvidenceFile, ...]
+    own_arms: tuple[EvidenceFile, ...]
+    other_sweeps: tuple[EvidenceFile, ...]
+    other_arms: tuple[EvidenceFile, ...]
 
 
-def sides(fleet: Fleet, exhibits: Sequence[Exhibit]) -> Sides:
+def sides(fleet: Fleet, exhibits: Sequence[EvidenceFile]) -> Sides:
     """Sort the exhibits of launches by whom they speak for."""
     subject = fleet.device(fleet.row.subject)
     own = [x for x in exhibits if answers_for(subject, x)]
@@ -42,7 +42,7 @@ def sides(fleet: Fleet, exhibits: Sequence[Exhibit]) -> Sides:
     )
 
 
-def who(exhibit: Exhibit) -> Who:
+def who(exhibit: EvidenceFile) -> Who:
     """Return who answered an exhibit."""
     as_part = ""
     if exhibit.arms is not None and exhibit.dispatched != exhibit.capability:
@@ -56,7 +56,7 @@ def who(exhibit: Exhibit) -> Who:
     )
 
 
-def sizes(exhibits: Iterable[Exhibit]) -> tuple[SizesLine, ...]:
+def sizes(exhibits: Iterable[EvidenceFile]) -> tuple[SizesLine, ...]:
     """Return what each sweep says of the cluster sizes, with the refusal of the largest one."""
     lines = []
     for exhibit in exhibits:
@@ -77,7 +77,7 @@ def sizes(exhibits: Iterable[Exhibit]) -> tuple[SizesLine, ...]:
     return tuple(lines)
 
 
-def arm_lines(k: int, exhibits: Sequence[Exhibit]) -> tuple[ArmLine, ...]:
+def arm_lines(k: int, exhibits: Sequence[EvidenceFile]) -> tuple[ArmLine, ...]:
     """Return each cooperative arm that the policies' gates let rows through to, by rows."""
     answers: dict[tuple[str, tuple[int, int | None], int], dict[str, ArmAnswer]] = {}
     for exhibit in exhibits:
@@ -92,13 +92,13 @@ def arm_lines(k: int, exhibits: Sequence[Exhibit]) -> tuple[ArmLine, ...]:
     )
 
 
-def reached(k: int, exhibit: Exhibit) -> list[ArmRow]:
+def reached(k: int, exhibit: EvidenceFile) -> list[ArmRow]:
     """Return the cooperative arms of an exhibit behind an open gate, at one k."""
     arms = exhibit.arms.arms if exhibit.arms is not None else ()
     return [arm for arm in arms if arm.k == k and arm.gate and arm.path == "cooperative"]
 
 
-def failing(k: int, exhibits: Iterable[Exhibit]) -> tuple[int, ...]:
+def failing(k: int, exhibits: Iterable[EvidenceFile]) -> tuple[int, ...]:
     """Return the cluster sizes (CTAs) of reached arms that are refused."""
     return tuple(
         sorted(

@@ -7,19 +7,19 @@ whose operators were in a partition nothing is said of the whole device.
 
 from collections.abc import Iterable, Sequence
 
-from thorprobe.oracle.evidence_file import EngineFacts, Exhibit
+from thorprobe.oracle.evidence_file import EngineFacts, EvidenceFile
 from thorprobe.oracle.fleet import Candidate, Row
 from thorprobe.oracle.records import Gateable, OracleStatus
 from thorprobe.oracle.vllm import Ruling
 from thorprobe.record import Origin
 
-Told = tuple[Exhibit, EngineFacts]
+Told = tuple[EvidenceFile, EngineFacts]
 
 MODEL = "reduced model, random weights"
 """What ran, in a cell's words."""
 
 
-def rule(candidate: Candidate, row: Row, exhibits: Sequence[Exhibit]) -> Ruling | None:
+def rule(candidate: Candidate, row: Row, exhibits: Sequence[EvidenceFile]) -> Ruling | None:
     """Return what the first rule that fits says; None where no engine of it ended a case.
 
     ``exhibits`` answer for the device.

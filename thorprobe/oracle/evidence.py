@@ -19,8 +19,8 @@ from thorprobe.oracle.evidence_file import (
     MODEL,
     THROUGH_MODEL,
     EngineFacts,
+    EvidenceFile,
     EvidenceLine,
-    Exhibit,
     ModelFacts,
 )
 from thorprobe.plan.qwen4exp import TINY
@@ -38,13 +38,13 @@ class _Head(Record, frozen=True, kw_only=True):
     command: str = ""
 
 
-def read_all(places: Iterable[Path]) -> tuple[Exhibit, ...]:
+def read_all(places: Iterable[Path]) -> tuple[EvidenceFile, ...]:
     """Read files, and of folders every .json and .jsonl file, in order of their names.
 
     Answers that do not bear on an oracle are passed over. Raises UsageError for a place that is not
     there, a file that is no evidence, and two files of one name that differ.
     """
-    found: dict[str, Exhibit] = {}
+    found: dict[str, EvidenceFile] = {}
     for path in _files(places):
         exhibit = _read(path)
         if exhibit is None:
@@ -74,7 +74,7 @@ def _files(places: Iterable[Path]) -> list[Path]:
     return paths
 
 
-def _read(path: Path) -> Exhibit | None:
+def _read(path: Path) -> EvidenceFile | None:
     if path.exists() and not path.is_file():  # A pipe or device has no size to bound.
         raise UsageError(f"`{path}` is no regular file, and evidence is one", _HINT)
     if not evidence.is_evidence(path):
@@ -91,14 +91,14 @@ def _command(path: Path) -> str:
         raise UsageError(f"`{path}` is no evidence of thorprobe: {error}", _HINT) from error
 
 
-def _of_store(path: Path) -> Exhibit:
+def _of_store(path: Path) -> EvidenceFile:
     from thorprobe.cli.measure import of_recording
     from thorprobe.run.store import read
 
     document = of_recording(read(path))
     device, summary = document.device, document.summary
     arms = summary if isinstance(summary, ArmsSummary) else None
-    return Exhibit(
+    return EvidenceFile(
         line=_line(path, document.command, document.origin, device, summary.finding),
         device=device.name,
         profile=device.profile,
@@ -111,13 +111,13 @@ def _of_store(path: Path) -> Exhibit:
     )
 
 
-def _of_answer(path: Path) -> Exhibit:
+def _of_answer(path: Path) -> EvidenceFile:
     answer = evidence.read(path)
     device: Device | None = answer.device
     finding = str(getattr(answer.summary, "finding", ""))
     # An answer about a CPU has no device, or one without a compute capability.
     gpu = device if device is not None and device.capability != (0, 0) else None
-    return Exhibit(
+    return EvidenceFile(
         line=_line(path, answer.command, answer.origin, device, finding),
         device=gpu.name if gpu else "",
         profile=gpu.profile if gpu else "",

@@ -76,7 +76,7 @@ class EvidenceLine(Record, frozen=True, kw_only=True):
     finding: str = ""
 
 
-class Exhibit(Record, frozen=True, kw_only=True):
+class EvidenceFile(Record, frozen=True, kw_only=True):
     """An evidence file, judged anew; ``sweep``, ``arms`` or ``model`` is there where it is one.
 
     ``engines`` are the starts of vLLM's engine that an answer holds.

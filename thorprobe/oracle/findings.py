@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Sequence
 
 from thorprobe.judge.catalogue import SEVERITY
-from thorprobe.oracle.evidence_file import Exhibit
+from thorprobe.oracle.evidence_file import EvidenceFile
 from thorprobe.oracle.fleet import FleetDevice
 from thorprobe.plan.policy import Policy, row_ranges
 from thorprobe.plan.shipped_kernel import is_shipped
@@ -15,7 +15,7 @@ _RANK = (Origin.MEASURED, Origin.RECORDED, Origin.PREDICTED)
 # A measurement outranks a recording of one, and both outrank a prediction.
 
 
-class Testimony(Record, frozen=True, kw_only=True):
+class Finding(Record, frozen=True, kw_only=True):
     """What the best evidence says of one arm; ``because`` are the exhibits that say it."""
 
     arm: ArmRow
@@ -23,7 +23,7 @@ class Testimony(Record, frozen=True, kw_only=True):
     because: tuple[str, ...]
 
 
-def answers_for(device: FleetDevice, exhibit: Exhibit) -> bool:
+def answers_for(device: FleetDevice, exhibit: EvidenceFile) -> bool:
     """Say whether an exhibit is about this device.
 
     A prediction is only where the fleet names its profile, a measurement where the GPU's name and
@@ -40,7 +40,7 @@ def answers_for(device: FleetDevice, exhibit: Exhibit) -> bool:
     return bool(device.gpu) and device.gpu.casefold() in exhibit.device.casefold()
 
 
-def best(found: Iterable[Exhibit]) -> tuple[Exhibit, ...]:
+def best(found: Iterable[EvidenceFile]) -> tuple[EvidenceFile, ...]:
     """Keep the exhibits of the best origin that is there."""
     held = list(found)
     for origin in _RANK:
@@ -50,7 +50,7 @@ def best(found: Iterable[Exhibit]) -> tuple[Exhibit, ...]:
     return ()
 
 
-def testimonies(policy: Policy, k: int, exhibits: Sequence[Exhibit]) -> tuple[Testimony, ...]:
+def testimonies(policy: Policy, k: int, exhibits: Sequence[EvidenceFile]) -> tuple[Finding, ...]:
     """Return what is known of each arm of a policy at one k, in order of its rows.
 
     Of each arm the best origin counts, of one origin upstream's own kernel before the stand-in,
@@ -81,7 +81,7 @@ def testimonies(policy: Policy, k: int, exhibits: Sequence[Exhibit]) -> tuple[Te
         arms = [pair for pair in arms if is_shipped(pair[0].kernel)] or arms
         worst = max((arm for arm, _ in arms), key=lambda arm: SEVERITY.index(arm.verdict))
         told.append(
-            Testimony(
+            Finding(
                 arm=worst,
                 origin=kept[0].line.origin,
                 because=tuple(x.line.id for arm, x in arms if arm.verdict is worst.verdict),
@@ -90,7 +90,7 @@ def testimonies(policy: Policy, k: int, exhibits: Sequence[Exhibit]) -> tuple[Te
     return tuple(told)
 
 
-def _nobody(like: ArmRow, first: int, last: int | None, cluster: int, path: str) -> Testimony:
+def _nobody(like: ArmRow, first: int, last: int | None, cluster: int, path: str) -> Finding:
     arm = ArmRow(
         policy=like.policy,
         rows=(first, last),
@@ -103,4 +103,4 @@ def _nobody(like: ArmRow, first: int, last: int | None, cluster: int, path: str)
         gate=path == "cooperative",
         verdict=Verdict.NOT_PROBED,
     )
-    return Testimony(arm=arm, origin=Origin.PREDICTED, because=())
+    return Finding(arm=arm, origin=Origin.PREDICTED, because=())

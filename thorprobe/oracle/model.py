@@ -3,15 +3,15 @@
 
 from collections.abc import Sequence
 
-from thorprobe.oracle.evidence_file import Exhibit, ModelFacts
+from thorprobe.oracle.evidence_file import EvidenceFile, ModelFacts
 from thorprobe.oracle.fleet import Candidate, Row
 from thorprobe.oracle.records import Gateable, OracleStatus
 from thorprobe.oracle.vllm import Ruling
 
-Told = tuple[Exhibit, ModelFacts]
+Told = tuple[EvidenceFile, ModelFacts]
 
 
-def reference(candidate: Candidate, row: Row, exhibits: Sequence[Exhibit]) -> Ruling:
+def reference(candidate: Candidate, row: Row, exhibits: Sequence[EvidenceFile]) -> Ruling:
     """Return what the first rule that fits says of the reference, transformers itself."""
     told = _told(exhibits)
     missing = _missing(candidate, told, ("T1", "T2"))
@@ -37,7 +37,7 @@ def reference(candidate: Candidate, row: Row, exhibits: Sequence[Exhibit]) -> Ru
     )
 
 
-def ladder(candidate: Candidate, row: Row, exhibits: Sequence[Exhibit]) -> Ruling:
+def ladder(candidate: Candidate, row: Row, exhibits: Sequence[EvidenceFile]) -> Ruling:
     """Return what the first rule that fits says of the reference with thorprobe's selection."""
     told = _told(exhibits)
     missing = _missing(candidate, told, ("L1", "L2"))
@@ -89,7 +89,7 @@ def _past(row: Row, facts: ModelFacts) -> bool:
     return facts.context_tokens > row.budget_tokens
 
 
-def _told(exhibits: Sequence[Exhibit]) -> list[Told]:
+def _told(exhibits: Sequence[EvidenceFile]) -> list[Told]:
     return [(exhibit, exhibit.model) for exhibit in exhibits if exhibit.model is not None]
 
 

@@ -12,7 +12,7 @@ import msgspec
 from thorprobe.oracle import engine as oracle_engine
 from thorprobe.oracle import model as oracle_model
 from thorprobe.oracle import vllm as oracle_vllm
-from thorprobe.oracle.evidence_file import Exhibit
+from thorprobe.oracle.evidence_file import EvidenceFile
 from thorprobe.oracle.findings import answers_for, best, testimonies
 from thorprobe.oracle.fleet import Candidate, Fleet, FleetDevice
 from thorprobe.oracle.records import (
@@ -64,7 +64,7 @@ RULES: dict[str, str] = {
 _BEST = tuple(OracleStatus)
 
 
-def cells(fleet: Fleet, exhibits: Sequence[Exhibit]) -> tuple[Cell, ...]:
+def cells(fleet: Fleet, exhibits: Sequence[EvidenceFile]) -> tuple[Cell, ...]:
     """Return every candidate on every device, in the order of the fleet."""
     made = []
     for candidate in fleet.candidates:
@@ -89,7 +89,9 @@ def cells(fleet: Fleet, exhibits: Sequence[Exhibit]) -> tuple[Cell, ...]:
     return tuple(made)
 
 
-def summarize(fleet: Fleet, exhibits: Sequence[Exhibit], made: Sequence[Cell]) -> OracleSummary:
+def summarize(
+    fleet: Fleet, exhibits: Sequence[EvidenceFile], made: Sequence[Cell]
+) -> OracleSummary:
     """Return the table of the fleet's row, and what each GPU alone would leave of it."""
     entries = table(fleet, made)
     alone = {
@@ -164,7 +166,7 @@ def together(made: Sequence[Cell]) -> list[tuple[str, Cell]]:
 
 
 def _ruling(
-    fleet: Fleet, candidate: Candidate, device: FleetDevice, exhibits: Sequence[Exhibit]
+    fleet: Fleet, candidate: Candidate, device: FleetDevice, exhibits: Sequence[EvidenceFile]
 ) -> Ruling:
     if candidate.kind == "external":
         return Ruling(

@@ -11,7 +11,7 @@ from thorprobe.judge.catalogue import BY_KEY, FAILING
 from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.finding import code_text
 from thorprobe.judge.ranges import span, spans
-from thorprobe.oracle.findings import Testimony
+from thorprobe.oracle.findings import Finding
 from thorprobe.oracle.fleet import Candidate, FleetDevice
 from thorprobe.oracle.records import BlockedArm, Gateable, OracleStatus
 from thorprobe.plan import gate as gates
@@ -43,16 +43,16 @@ class Paths(Record, frozen=True, kw_only=True):
     says to which.
     """
 
-    cluster: tuple[Testimony, ...] = ()
-    persistent: tuple[Testimony, ...] = ()
-    either: tuple[Testimony, ...] = ()
+    cluster: tuple[Finding, ...] = ()
+    persistent: tuple[Finding, ...] = ()
+    either: tuple[Finding, ...] = ()
 
 
 def rule(
     candidate: Candidate,
     device: FleetDevice,
     policy: Policy,
-    told: Sequence[Testimony],
+    told: Sequence[Finding],
     capability: Capability,
 ) -> Ruling:
     """Return what the first rule that fits says; ``told`` are the arms in order of their rows.
@@ -81,7 +81,7 @@ def rule(
 def sent(
     policy: Policy,
     gate: AuditGate | None,
-    told: Iterable[Testimony],
+    told: Iterable[Finding],
     capability: Capability,
 ) -> Paths:
     """Return where the policy's own gate, or ``gate`` in its place, sends each cooperative arm.
@@ -113,7 +113,7 @@ def _carries_over(arm: ArmRow) -> bool:
 
 
 def _failing(
-    candidate: Candidate, device: FleetDevice, policy: Policy, failing: Sequence[Testimony]
+    candidate: Candidate, device: FleetDevice, policy: Policy, failing: Sequence[Finding]
 ) -> Ruling:
     worst = failing[0]
     arm = worst.arm
@@ -147,7 +147,7 @@ def _failing(
     )
 
 
-def _unknown(unknown: Sequence[Testimony]) -> Ruling:
+def _unknown(unknown: Sequence[Finding]) -> Ruling:
     words = "; ".join(f"{_arms([one])} {_open_answer(one.arm)}" for one in unknown)
     return Ruling(
         rule="V4",
@@ -158,7 +158,7 @@ def _unknown(unknown: Sequence[Testimony]) -> Ruling:
     )
 
 
-def _persistent(paths: Paths, told: Sequence[Testimony]) -> Ruling:
+def _persistent(paths: Paths, told: Sequence[Finding]) -> Ruling:
     parts = []
     if paths.persistent:
         parts.append(f"the gate sends rows {_rows(paths.persistent)} to {PERSISTENT}")
@@ -183,7 +183,7 @@ def _persistent(paths: Paths, told: Sequence[Testimony]) -> Ruling:
     )
 
 
-def _launching(reached: Sequence[Testimony], told: Sequence[Testimony]) -> Ruling:
+def _launching(reached: Sequence[Finding], told: Sequence[Finding]) -> Ruling:
     origin = _weakest(reached)
     stand_in = not all(is_shipped(one.arm.kernel) for one in reached)
     how = ", with thorprobe's kernel standing in" if stand_in else ""
@@ -206,25 +206,25 @@ def _launching(reached: Sequence[Testimony], told: Sequence[Testimony]) -> Rulin
     )
 
 
-def _launches(one: Testimony) -> bool:
+def _launches(one: Finding) -> bool:
     return one.arm.verdict is Verdict.LAUNCHES
 
 
-def _weakest(told: Iterable[Testimony]) -> Origin:
+def _weakest(told: Iterable[Finding]) -> Origin:
     origins = {one.origin for one in told if one.because}
     order = (Origin.PREDICTED, Origin.RECORDED, Origin.MEASURED)
     return next((origin for origin in order if origin in origins), Origin.PREDICTED)
 
 
-def _because(told: Iterable[Testimony]) -> tuple[str, ...]:
+def _because(told: Iterable[Finding]) -> tuple[str, ...]:
     return tuple(sorted({name for one in told for name in one.because}))
 
 
-def _rows(told: Iterable[Testimony]) -> str:
+def _rows(told: Iterable[Finding]) -> str:
     return spans({one.arm.rows for one in told})
 
 
-def _arms(told: Sequence[Testimony]) -> str:
+def _arms(told: Sequence[Finding]) -> str:
     parts = [f"rows {span(*one.arm.rows)} ({one.arm.cluster} CTAs)" for one in told]
     return ", ".join(parts)
 

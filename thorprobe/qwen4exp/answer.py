@@ -13,7 +13,7 @@ import numpy as np
 
 from thorprobe.answer import Evidence
 from thorprobe.cli.measure import now
-from thorprobe.driver.torch_device import Place, place
+from thorprobe.driver.torch_device import TorchDevice, open_device
 from thorprobe.qwen4exp import judge
 from thorprobe.qwen4exp import plan as plans
 from thorprobe.qwen4exp.model import Model, build, enough_memory
@@ -46,7 +46,7 @@ def inquire(
     plans.check(options)
     check_rung(options.rung)
     started, began = now(), perf_counter()
-    with place(device, options.partition) as where, enough_memory():
+    with open_device(device, options.partition) as where, enough_memory():
         model = build(options, where)
         steps = tuple(
             _judged(stepped, model) for stepped in measure(model, options, select, progress)
@@ -91,7 +91,7 @@ def inputs() -> dict[str, str]:
     return {"transformers modeling_qwen4_exp.py": sha256(source.encode()).hexdigest()}
 
 
-def public(options: ModelOptions, where: Place) -> dict[str, Any]:
+def public(options: ModelOptions, where: TorchDevice) -> dict[str, Any]:
     """Return the options as JSON, without folders of this machine."""
     told: dict[str, Any] = msgspec.to_builtins(options)
     told["checkpoint"] = Path(options.checkpoint).name

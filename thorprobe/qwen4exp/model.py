@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from thorprobe.driver.torch_device import Place
+from thorprobe.driver.torch_device import TorchDevice
 from thorprobe.errors import CouldNotProbeError, UsageError
 from thorprobe.plan import qwen4exp as plans
 from thorprobe.qwen4exp.plan import ModelOptions
@@ -34,7 +34,7 @@ class Model:
     """
 
     network: Any
-    place: Place
+    place: TorchDevice
     sentence: str
     parameters: int
     vocabulary: int
@@ -62,7 +62,7 @@ class Model:
         return self.network(tokens, use_cache=True, logits_to_keep=keep, **held).logits
 
 
-def build(options: ModelOptions, place: Place) -> Model:
+def build(options: ModelOptions, place: TorchDevice) -> Model:
     """Build the model with random weights of the seed, or load the checkpoint.
 
     Raises CouldNotProbeError where transformers is missing or too old, or memory does not suffice;
@@ -96,7 +96,7 @@ def build(options: ModelOptions, place: Place) -> Model:
     return wrapped(network, place, f"Qwen4Exp, {size.sentence}")
 
 
-def _loaded(options: ModelOptions, place: Place, library: Any) -> Model:
+def _loaded(options: ModelOptions, place: TorchDevice, library: Any) -> Model:
     import torch
 
     folder = Path(options.checkpoint)
@@ -153,7 +153,7 @@ def _kind(folder: Path) -> str:
         raise UsageError(f"`{path}` is no config: {error}", "name another folder") from error
 
 
-def wrapped(network: Any, place: Place, sentence: str) -> Model:
+def wrapped(network: Any, place: TorchDevice, sentence: str) -> Model:
     """Return a network with the numbers of its config. Raises UsageError without an indexer."""
     config = network.config.get_text_config()
     # Names of layer types changed between versions; the indexer's class is what gets replaced.
@@ -176,7 +176,7 @@ def wrapped(network: Any, place: Place, sentence: str) -> Model:
     )
 
 
-def _need(options: ModelOptions, place: Place, weights: int) -> None:
+def _need(options: ModelOptions, place: TorchDevice, weights: int) -> None:
     """Raise CouldNotProbeError if the weights and one step's largest tensors cannot fit."""
     free = place.free_bytes()
     tokens = options.context + options.decode_tokens

@@ -7,7 +7,7 @@ from typing import Any
 
 from thorprobe.answer import Evidence
 from thorprobe.cli.measure import now
-from thorprobe.driver.torch_device import place
+from thorprobe.driver.torch_device import open_device
 from thorprobe.plan import callsite
 from thorprobe.plan.policy import Capability, load, reached
 from thorprobe.plan.qwen4exp import TINY
@@ -46,7 +46,7 @@ def inquire(
         load(name)
     started, began = now(), perf_counter()
     options = ModelOptions(size=TINY.name, context=CONTEXT, partition=partition)
-    with place(device, partition) as where, enough_memory():
+    with open_device(device, partition) as where, enough_memory():
         own = where.device.capability if where.device else THOR
         dispatched = capability or own
         model = build(options, where)

@@ -8,7 +8,7 @@ from thorprobe.judge.ranges import ranges, span, spans
 from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import Device, Outcome, Verdict
-from thorprobe.render import cells as words
+from thorprobe.render import cells
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Column, Table
 from thorprobe.summary import ArmRow, ArmsSummary, Document, GateSummary
@@ -71,7 +71,7 @@ def table(summary: ArmsSummary, device: Device) -> Table:
         shown.append((Column(("checked",)), _checked))
     if any(arm.time_us is not None for arm in arms):
         shown.append((Column(("us",)), _time))
-        shown.append((Column(("best",)), lambda arm: str(arm.fastest or words.NOT_ASKED)))
+        shown.append((Column(("best",)), lambda arm: str(arm.fastest or cells.NOT_ASKED)))
     title = ["Arms", *(f"of policy {name}" for name in policies if len(policies) == 1)]
     if summary.capability not in ((0, 0), device.capability):
         major, minor = summary.capability
@@ -170,12 +170,12 @@ def _persistent(arm: ArmRow) -> bool:
 
 
 def _bytes(arm: ArmRow) -> str:
-    return words.NOT_ASKED if _persistent(arm) else f"{arm.dynamic_smem:,}"
+    return cells.NOT_ASKED if _persistent(arm) else f"{arm.dynamic_smem:,}"
 
 
 def _gate_word(arm: ArmRow) -> str:
     if _persistent(arm):
-        return words.NOT_ASKED
+        return cells.NOT_ASKED
     return "open" if arm.gate else "shut"
 
 
@@ -190,11 +190,11 @@ def _under(claim: str) -> Callable[[ArmRow], str]:
 
 def _checked(arm: ArmRow) -> str:
     right, compared = arm.checked
-    return f"{right}/{compared}" if compared else words.NOT_ASKED
+    return f"{right}/{compared}" if compared else cells.NOT_ASKED
 
 
 def _time(arm: ArmRow) -> str:
-    return words.NOT_ASKED if arm.time_us is None else f"{arm.time_us:.1f}"
+    return cells.NOT_ASKED if arm.time_us is None else f"{arm.time_us:.1f}"
 
 
 def _checked_meaning(summary: ArmsSummary, document: Document) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from thorprobe.record import Outcome, Status
-from thorprobe.render import cells as words
+from thorprobe.render import cells
 from thorprobe.render.escape import plain
 from thorprobe.render.expectation import Line, by_scenario, tally
 from thorprobe.render.page import page
@@ -58,7 +58,7 @@ def render_expectations(lines: Sequence[Line]) -> str:
 
 
 def _case(outcome: Outcome, *, is_arms: bool) -> Case:
-    call = words.refusing_call(outcome)
+    call = cells.refusing_call(outcome)
     answer = f"{call.call} answered {call.code} {call.name}: {call.sentence}" if call else ""
     said = [outcome.verdict.value, outcome.cause or "", answer, outcome.note]
     size = f", cluster {outcome.spec.cluster_size}" if is_arms else ""

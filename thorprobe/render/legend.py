@@ -8,8 +8,7 @@ from thorprobe.judge.catalogue import BY_KEY
 from thorprobe.judge.cause import CODE_NAMES
 from thorprobe.judge.ranges import ranges
 from thorprobe.record import Outcome
-from thorprobe.render import arms, shipped, sweep
-from thorprobe.render import cells as words
+from thorprobe.render import arms, cells, shipped, sweep
 from thorprobe.render import operator as operator_page
 from thorprobe.render.escape import plain
 from thorprobe.render.table import Table
@@ -26,13 +25,13 @@ def legend(document: Document, tables: Iterable[Table]) -> list[tuple[str, str]]
         return found + _causes(_arm_causes(document.summary))
     present = {word for table in tables for word in table.words()}
     found = list(sweep.PART_MEANINGS.items()) + shipped.meanings(document)
-    found += [(word, text) for word, text in words.MEANINGS.items() if word in present]
+    found += [(word, text) for word, text in cells.MEANINGS.items() if word in present]
     if any(_RANGE.fullmatch(word) for word in present):
         found.append(("n-m", "least and greatest answer over the admissible GPC maps"))
-    codes = {words.launch(outcome) for outcome in document.results}
+    codes = {cells.launch(outcome) for outcome in document.results}
     found += _codes(document, {code for code in codes & present if code.isdigit()})
     causes = _sweep_causes(document.results)
-    if words.UNKNOWN in present:
+    if cells.UNKNOWN in present:
         causes.pop("undetermined", None)  # The word in the cell has said it.
     return found + _causes(causes)
 

@@ -9,7 +9,7 @@ import msgspec
 from thorprobe.judge.kernel_name import image, kernels_text, natural, told
 from thorprobe.plan.shipped_kernel import ShippedKernel, is_shipped
 from thorprobe.record import Claim, Outcome
-from thorprobe.render import cells as words
+from thorprobe.render import cells
 from thorprobe.render.escape import plain
 from thorprobe.render.kernel_name import shortened
 from thorprobe.render.table import Column, Table
@@ -91,13 +91,13 @@ def table(document: Document) -> Table | None:
         (Column(("size",)), lambda row: str(row.outcome.spec.cluster_size)),
         (Column(("thr",)), lambda row: f"{row.outcome.spec.threads:,}"),
         (Column(("bytes",)), lambda row: f"{row.outcome.spec.dynamic_smem:,}"),
-        (Column(("pot",)), lambda row: words.potential(row.outcome)),
-        (Column(("act",)), lambda row: words.active(row.outcome)),
-        (Column(("run",), numeric=False), lambda row: words.launch(row.outcome)),
+        (Column(("pot",)), lambda row: cells.potential(row.outcome)),
+        (Column(("act",)), lambda row: cells.active(row.outcome)),
+        (Column(("run",), numeric=False), lambda row: cells.launch(row.outcome)),
     ]
     if any(len(row.by_opt_in) > 1 for row in rows):
         off = Column((OFF,), numeric=False)
-        columns.append((off, lambda row: words.launch(row.by_opt_in.get(False))))
+        columns.append((off, lambda row: cells.launch(row.by_opt_in.get(False))))
     for claim, heading in claim_headings(document.device.claims).items():
         columns.append((Column((heading,), numeric=False), _under(claim)))
     return Table(
@@ -127,7 +127,7 @@ def meanings(document: Document) -> list[tuple[str, str]]:
 
 
 def _under(claim: str) -> Callable[[Row], str]:
-    return lambda row: words.launch(row.claimed.get(claim))
+    return lambda row: cells.launch(row.claimed.get(claim))
 
 
 def _rows(results: Iterable[Outcome]) -> list[Row]:

@@ -10,7 +10,7 @@ from rich.table import Table as Layout
 from rich.text import Text
 
 from thorprobe.record import Status
-from thorprobe.render import cells as words
+from thorprobe.render import cells
 from thorprobe.render.escape import plain
 from thorprobe.render.expectation import Line, in_order, tally
 from thorprobe.render.page import Page, page
@@ -21,9 +21,9 @@ WIDTH = 100
 """Columns where there is no terminal to ask: six footprints fit side by side."""
 
 _GAP = 2
-_GOOD = {words.PROVEN, words.RAN, words.PREDICTED, "launches", "pass"}
-_DOUBT = {words.UNKNOWN, "undetermined", words.WAIVED, "waived"}
-_BAD = {words.WRONG, words.FAULT, words.HANG, words.ERROR, "fail", "error", "timeout"}
+_GOOD = {cells.PROVEN, cells.RAN, cells.PREDICTED, "launches", "pass"}
+_DOUBT = {cells.UNKNOWN, "undetermined", cells.WAIVED, "waived"}
+_BAD = {cells.WRONG, cells.FAULT, cells.HANG, cells.ERROR, "fail", "error", "timeout"}
 _BAD_STARTS = ("refused", "wrong", "faults", "hangs")
 
 

@@ -22,7 +22,7 @@ import msgspec
 from thorprobe.binary import child
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.record import Device, LaunchSpec, Observed, Origin, Outcome, Status
-from thorprobe.run import worker_protocol as wire
+from thorprobe.run import worker_protocol
 from thorprobe.run.shipped import Shipped
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def driver_present() -> bool:
 class _Worker:
     """One worker process and the thread that listens to it."""
 
-    def __init__(self, command: Sequence[str], setup: wire.Setup, log_file: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], setup: worker_protocol.Setup, log_file: Path
+    ) -> None:
         loud = bool(os.environ.get("THORPROBE_WORKER_STDERR"))
         self.process = child.start(
             command,
@@ -70,7 +72,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=None if loud else subprocess.DEVNULL,
         )
-        self.messages: queue.SimpleQueue[wire.FromWorker | None] = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[worker_protocol.FromWorker | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
         self.send([setup])
 
@@ -79,17 +81,17 @@ class _Worker:
         if stream is not None:
             for text in stream:
                 try:
-                    self.messages.put(wire.from_worker(text))
+                    self.messages.put(worker_protocol.from_worker(text))
                 except msgspec.MsgspecError:
                     break
         self.messages.put(None)
 
-    def send(self, messages: Sequence[wire.ToWorker]) -> None:
+    def send(self, messages: Sequence[worker_protocol.ToWorker]) -> None:
         def write() -> None:
             stream = self.process.stdin
             try:
                 if stream is not None:
-                    stream.write(b"".join(wire.encode(m) + b"\n" for m in messages))
+                    stream.write(b"".join(worker_protocol.encode(m) + b"\n" for m in messages))
                     stream.flush()
             except (OSError, ValueError):
                 return  # The worker is gone; the listener says so.
@@ -146,13 +148,13 @@ class GpuAnswerer:
                 "`--profile thor` answers from a model of the device; `thorprobe doctor` says "
                 "what is missing",
             )
-        self._setup = wire.Setup(ordinal=ordinal, partition=partition, oracle=oracle)
+        self._setup = worker_protocol.Setup(ordinal=ordinal, partition=partition, oracle=oracle)
         self._deadline_s = deadline_s
         self._folder = tempfile.TemporaryDirectory(prefix="thorprobe-")
         self._starts = 0
         self.software: dict[str, str] = {}
         self.inputs: dict[str, str] = {}
-        self._loads: tuple[wire.Load | wire.Operators, ...] = ()
+        self._loads: tuple[worker_protocol.Load | worker_protocol.Operators, ...] = ()
         self._worker: _Worker | None = None
         self.device: Device = self._start()
 
@@ -171,10 +173,10 @@ class GpuAnswerer:
                     f"the worker did not start within {_PATIENCE['start']:.0f} s",
                     "`thorprobe doctor` says what is missing",
                 ) from None
-            if isinstance(message, wire.Failed):
+            if isinstance(message, worker_protocol.Failed):
                 self._stop()
                 raise CouldNotProbeError(message.sentence, message.hint)
-            if isinstance(message, wire.Hello):
+            if isinstance(message, worker_protocol.Hello):
                 self.software |= message.software
                 return message.device
             if message is None:
@@ -199,7 +201,9 @@ class GpuAnswerer:
 
         Raises CouldNotProbeError with the worker's own sentence where it cannot.
         """
-        asked = wire.Operators(path=str(file.path), version=file.version, sha256=file.sha256)
+        asked = worker_protocol.Operators(
+            path=str(file.path), version=file.version, sha256=file.sha256
+        )
         worker = self._worker
         if worker is None:
             self._start()
@@ -214,11 +218,11 @@ class GpuAnswerer:
                 message = worker.messages.get(timeout=max(left, 0.01))
             except queue.Empty:
                 message = None
-            if isinstance(message, wire.Ready):
+            if isinstance(message, worker_protocol.Ready):
                 break
-            if message is None or isinstance(message, wire.Failed):
+            if message is None or isinstance(message, worker_protocol.Failed):
                 status = self._stop()
-                if isinstance(message, wire.Failed):
+                if isinstance(message, worker_protocol.Failed):
                     raise CouldNotProbeError(message.sentence, message.hint)
                 raise CouldNotProbeError(
                     f"the worker ended with status {status} while it loaded `{file.path.name}`",
@@ -230,7 +234,7 @@ class GpuAnswerer:
     def attach(self, shipped: Shipped) -> None:
         """Take kernels that later launches may name; every worker is told of them."""
         images = {digest: str(path) for digest, path in shipped.images.items()}
-        self._loads += (wire.Load(kernels=shipped.kernels, images=images),)
+        self._loads += (worker_protocol.Load(kernels=shipped.kernels, images=images),)
         self.inputs |= shipped.inputs
 
     def ask(self, specs: Sequence[LaunchSpec]) -> Iterator[Outcome]:
@@ -249,7 +253,7 @@ class GpuAnswerer:
             worker = self._worker
             if worker is None:
                 return
-            worker.send([*self._loads, *(wire.Ask(spec=spec) for spec in waiting)])
+            worker.send([*self._loads, *(worker_protocol.Ask(spec=spec) for spec in waiting)])
             while waiting and self._worker is not None:
                 spec = waiting[0]
                 reply = self._next(worker, spec)
@@ -288,20 +292,20 @@ class GpuAnswerer:
                 note = f"{reason} in stage `{stage}`; the worker was killed and replaced"
                 return _lost(spec, Status.TIMEOUT, "start" if silent else stage, note)
             heard = time.monotonic()
-            if isinstance(message, wire.Answer):
+            if isinstance(message, worker_protocol.Answer):
                 if message.compiler:
                     self.software["compiler"] = message.compiler
                 if message.poisoned:
                     self._stop()
                 return _Reply(message.outcome, untried=message.untried)
-            if isinstance(message, wire.Ready):
+            if isinstance(message, worker_protocol.Ready):
                 continue
-            if isinstance(message, wire.Beat):
+            if isinstance(message, worker_protocol.Beat):
                 if message.stage != stage:
                     stage, progressed = message.stage, heard
                 continue
             status = self._stop()
-            said = f": {message.sentence}" if isinstance(message, wire.Failed) else ""
+            said = f": {message.sentence}" if isinstance(message, worker_protocol.Failed) else ""
             note = (
                 f"the worker ended with status {status} in stage `{stage}`{said}; it was replaced"
             )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from thorprobe.binary.operator_file import LibraryFile
 from thorprobe.driver.context import Context
-from thorprobe.run import worker_protocol as wire
+from thorprobe.run import worker_protocol
 from thorprobe.run.operator_library import load_file
 from thorprobe.run.operator_probe import OperatorProber
 from thorprobe.run.operator_seat import GpuSeat
@@ -14,7 +14,7 @@ from thorprobe.run.workload import Oracle
 
 
 def opened(
-    asked: wire.Operators,
+    asked: worker_protocol.Operators,
     context: Context,
     oracle: Callable[[], Oracle],
     stage: Callable[[str], None],

@@ -17,7 +17,7 @@ from thorprobe.errors import ThorprobeError
 from thorprobe.plan.operator import is_operator
 from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import Check, LaunchSpec, Observed, Origin, Outcome, Status, Workload
-from thorprobe.run import worker_protocol as wire
+from thorprobe.run import worker_protocol
 from thorprobe.run import workload as inputs
 from thorprobe.run.shipped_module import QUERIED, ModuleRefusedError, ShippedModules, parameters
 
@@ -96,11 +96,11 @@ class Prober:
         self.untried = False
         """True where it was finished before the last probe, which was therefore not made."""
 
-    def adopt(self, load: wire.Load) -> None:
+    def adopt(self, load: worker_protocol.Load) -> None:
         """Know the shipped kernels that later launches may name."""
         self._shipped.adopt(load.kernels, load.images)
 
-    def load(self, asked: wire.Operators) -> None:
+    def load(self, asked: worker_protocol.Operators) -> None:
         """Load a library of vLLM, whose operators later launches may name; once is enough.
 
         Raises CouldNotProbeError where torch or the library is not what it must be.

@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Any
 
 from thorprobe.errors import ThorprobeError
-from thorprobe.run import worker_protocol as wire
+from thorprobe.run import worker_protocol
 
 BEAT_S = 0.25
 _PACKAGES = ("cuda-bindings", "cupy-cuda13x", "nvidia-cuda-nvrtc", "numpy", "torch")
@@ -29,20 +29,20 @@ class _Line:
         self._lock = threading.Lock()
         self._stage = "start"
 
-    def send(self, message: wire.FromWorker) -> None:
+    def send(self, message: worker_protocol.FromWorker) -> None:
         with self._lock:
-            self._file.write(wire.encode(message) + b"\n")
+            self._file.write(worker_protocol.encode(message) + b"\n")
 
     def stage(self, name: str) -> None:
         self._stage = name
-        self.send(wire.Beat(stage=name))
+        self.send(worker_protocol.Beat(stage=name))
 
     def beat(self) -> None:
         while True:
             time.sleep(BEAT_S)
             # A parent that is gone closed the pipe: nobody wants the answers any more.
             try:
-                self.send(wire.Beat(stage=self._stage))
+                self.send(worker_protocol.Beat(stage=self._stage))
             except OSError:
                 os._exit(1)
 
@@ -56,8 +56,8 @@ def _software(driver_version: str) -> dict[str, str]:
 
 
 def _work(line: _Line, messages: Any) -> None:
-    setup = wire.to_worker(next(messages))
-    if not isinstance(setup, wire.Setup):
+    setup = worker_protocol.to_worker(next(messages))
+    if not isinstance(setup, worker_protocol.Setup):
         return
     from thorprobe.driver import context as contexts
     from thorprobe.run.probe import Prober
@@ -67,20 +67,20 @@ def _work(line: _Line, messages: Any) -> None:
     version = contexts.driver_version()
     others = contexts.other_processes(setup.ordinal)
     software = _software(version)
-    line.send(wire.Hello(device=context.device(others, version), software=software))
+    line.send(worker_protocol.Hello(device=context.device(others, version), software=software))
     prober = Prober(context, log, setup.oracle, line.stage)
     for text in messages:
-        message = wire.to_worker(text)
-        if isinstance(message, wire.Load):
+        message = worker_protocol.to_worker(text)
+        if isinstance(message, worker_protocol.Load):
             prober.adopt(message)
-        if isinstance(message, wire.Operators):
+        if isinstance(message, worker_protocol.Operators):
             prober.load(message)
-            line.send(wire.Ready())
-        if not isinstance(message, wire.Ask):
+            line.send(worker_protocol.Ready())
+        if not isinstance(message, worker_protocol.Ask):
             continue
         outcome = prober.answer(message.spec)
         line.send(
-            wire.Answer(
+            worker_protocol.Answer(
                 outcome=outcome,
                 poisoned=prober.dead,
                 untried=prober.untried,
@@ -99,17 +99,21 @@ def main() -> None:
     try:
         _work(line, iter(sys.stdin.buffer))
     except ThorprobeError as error:
-        line.send(wire.Failed(sentence=error.sentence, hint=error.hint))
+        line.send(worker_protocol.Failed(sentence=error.sentence, hint=error.hint))
     except ImportError as error:
         line.send(
-            wire.Failed(
+            worker_protocol.Failed(
                 sentence=f"measuring needs a package that is not installed: {error}",
                 hint="`pip install cuda-python cupy-cuda13x nvidia-cuda-nvrtc numpy`",
             )
         )
     except Exception as error:  # noqa: BLE001  the parent must hear of it, whatever it is
         text = f"the worker failed to start: {type(error).__name__}: {error}"
-        line.send(wire.Failed(sentence=text[:400], hint="`thorprobe doctor` says what is missing"))
+        line.send(
+            worker_protocol.Failed(
+                sentence=text[:400], hint="`thorprobe doctor` says what is missing"
+            )
+        )
     finally:
         # Destructors of a poisoned context can block; nothing here needs them.
         os._exit(0)

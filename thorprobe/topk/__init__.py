@@ -8,7 +8,7 @@ docs/topk.md has the contract and the measurements.
 """
 
 from thorprobe.topk.contract import DTYPES, MAX_K, RUNGS, ArgumentError
-from thorprobe.topk.log import Call, Fall, Log, record
+from thorprobe.topk.log import Call, Fallback, Log, record
 from thorprobe.topk.prepare import Prepared, prepare
 from thorprobe.topk.select import Explanation, explain, select, workspace_bytes
 from thorprobe.topk.warm import warm
@@ -20,7 +20,7 @@ __all__ = [
     "ArgumentError",
     "Call",
     "Explanation",
-    "Fall",
+    "Fallback",
     "Log",
     "Prepared",
     "explain",

@@ -43,7 +43,7 @@ class ArgumentError(UsageError, ValueError):
     """What was asked of ``select`` cannot be done; the sentence says which argument and why."""
 
 
-class Wish(Record, frozen=True, kw_only=True):
+class SelectOptions(Record, frozen=True, kw_only=True):
     """What is asked of every row."""
 
     k: int
@@ -65,7 +65,7 @@ def whole(k: Any) -> int:
         raise ArgumentError(f"k = {k!r} was asked for", f"k is an integer, 1 to {MAX_K}") from error
 
 
-def wish(k: int, ties: str, nan: str, *, ordered: bool) -> Wish:
+def select_options(k: int, ties: str, nan: str, *, ordered: bool) -> SelectOptions:
     """Check the options of a call. Raises ArgumentError."""
     k = whole(k)
     if not 1 <= k <= MAX_K:
@@ -74,7 +74,7 @@ def wish(k: int, ties: str, nan: str, *, ordered: bool) -> Wish:
         raise ArgumentError(f"ties={ties!r} was asked for", "ties is `lowest` or `any`")
     if nan not in ("largest", "last"):
         raise ArgumentError(f"nan={nan!r} was asked for", "nan is `largest` or `last`")
-    return Wish(k=k, ties=ties, nan=nan, ordered=bool(ordered))  # type: ignore[arg-type]
+    return SelectOptions(k=k, ties=ties, nan=nan, ordered=bool(ordered))  # type: ignore[arg-type]
 
 
 def check_rung(rung: str) -> None:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from thorprobe.topk.array import CUPY, TORCH, library_of
-from thorprobe.topk.contract import Wish
+from thorprobe.topk.contract import SelectOptions
 
 _CHUNK = 2**24
 # Scores sorted at once: 128 MiB of 64-bit numbers.
@@ -19,7 +19,7 @@ _NONE = -(2**31)
 # Sorts below every score: NaN that ranks last is one above.
 
 
-def select(logits: Any, lengths: Any, wish: Wish, out: Any) -> Any:
+def select(logits: Any, lengths: Any, wish: SelectOptions, out: Any) -> Any:
     """Fill ``out`` int32 [rows, k] by the contract and return it."""
     rows, columns = logits.shape
     if columns == 0:
@@ -36,7 +36,7 @@ def select(logits: Any, lengths: Any, wish: Wish, out: Any) -> Any:
     return out
 
 
-def _torch(logits: Any, lengths: Any, wish: Wish, out: Any) -> None:
+def _torch(logits: Any, lengths: Any, wish: SelectOptions, out: Any) -> None:
     import torch
 
     columns = logits.shape[1]
@@ -57,7 +57,7 @@ def _torch(logits: Any, lengths: Any, wish: Wish, out: Any) -> None:
     out[:, count:] = -1
 
 
-def _numpy(logits: Any, lengths: Any, wish: Wish, out: Any) -> None:
+def _numpy(logits: Any, lengths: Any, wish: SelectOptions, out: Any) -> None:
     xp: Any = import_module(library_of(logits))
     columns = logits.shape[1]
     index = xp.arange(columns, dtype=xp.int64)

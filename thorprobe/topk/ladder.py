@@ -19,7 +19,7 @@ from thorprobe.topk.variant import Variant, variants
 CLUSTERS = (16, 8, 4, 2)
 
 
-class Choice(Record, frozen=True, kw_only=True):
+class Config(Record, frozen=True, kw_only=True):
     """One kernel on one rung: ``ctas`` CTAs a row, in a cluster unless the rung has none."""
 
     rung: str
@@ -87,7 +87,7 @@ def _costs(k: int) -> Costs:
     return msgspec.convert(tomllib.loads(text), Costs)
 
 
-def choices(columns: int, dtype: str, *, rung: str = "auto") -> list[Choice]:
+def choices(columns: int, dtype: str, *, rung: str = "auto") -> list[Config]:
     """Return every kernel that could run rows of ``columns`` scores, on one rung or on all.
 
     A ``short`` kernel holds the whole row, wherever it starts; all others cut a row of any length
@@ -97,12 +97,12 @@ def choices(columns: int, dtype: str, *, rung: str = "auto") -> list[Choice]:
     for variant in variants(dtype):
         if variant.function == "short":
             if columns <= variant.capacity:
-                found.append(Choice(rung="one-cta", variant=variant, ctas=1))
+                found.append(Config(rung="one-cta", variant=variant, ctas=1))
         elif variant.function == "part":
-            found += [Choice(rung="many-ctas", variant=variant, ctas=n) for n in CLUSTERS]
+            found += [Config(rung="many-ctas", variant=variant, ctas=n) for n in CLUSTERS]
         else:
-            found.append(Choice(rung="one-cta", variant=variant, ctas=1))
-            found += [Choice(rung=f"cluster-{n}", variant=variant, ctas=n) for n in CLUSTERS]
+            found.append(Config(rung="one-cta", variant=variant, ctas=1))
+            found += [Config(rung=f"cluster-{n}", variant=variant, ctas=n) for n in CLUSTERS]
     return [choice for choice in found if rung in ("auto", choice.rung)]
 
 
@@ -157,7 +157,7 @@ def waves(rows: int, *, slots: int, ctas: int, sms: int) -> float:
 
 
 def predict(
-    choice: Choice, *, slots: int, sms: int, rows: int, columns: int, k: int, dtype: str
+    choice: Config, *, slots: int, sms: int, rows: int, columns: int, k: int, dtype: str
 ) -> float:
     """Return the microseconds that a launch takes by the model; ``slots`` rows run at once.
 
@@ -175,7 +175,7 @@ def predict(
     )
 
 
-def _nearest(choice: Choice, known: dict[str, Cost]) -> Cost:
+def _nearest(choice: Config, known: dict[str, Cost]) -> Cost:
     same = [
         (abs(int(name.rpartition("/")[2]) - choice.ctas), name)
         for name in known

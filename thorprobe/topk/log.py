@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from thorprobe.record import Record
 
 
-class Fall(Record, frozen=True, kw_only=True):
+class Fallback(Record, frozen=True, kw_only=True):
     """A rung that was not taken although it was asked for, or preferred.
 
     ``code`` is the driver's answer to the launch, 0 where the device was only asked; ``reason`` is
@@ -30,7 +30,7 @@ class Call(Record, frozen=True, kw_only=True):
     columns: int
     k: int
     device: str
-    falls: tuple[Fall, ...] = ()
+    falls: tuple[Fallback, ...] = ()
 
 
 @dataclass

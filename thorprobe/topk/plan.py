@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from thorprobe.errors import ThorprobeError
 from thorprobe.record import Record
 from thorprobe.topk import kernel
-from thorprobe.topk.contract import Wish
+from thorprobe.topk.contract import SelectOptions
 from thorprobe.topk.kernel import Launch
-from thorprobe.topk.ladder import Choice, below, choices, predict, starved
-from thorprobe.topk.log import Fall
+from thorprobe.topk.ladder import Config, below, choices, predict, starved
+from thorprobe.topk.log import Fallback
 from thorprobe.topk.variant import MERGE
 
 
@@ -24,14 +24,14 @@ class Shape(Record, frozen=True, kw_only=True):
     columns: int
     dtype: str
     strided: bool
-    wish: Wish
+    wish: SelectOptions
     rung: str
 
 
-class Offer(Record, frozen=True, kw_only=True):
+class Candidate(Record, frozen=True, kw_only=True):
     """One choice as the device sees it: rows at once (0: refused) and predicted microseconds."""
 
-    choice: Choice
+    choice: Config
     slots: int
     microseconds: float
     refusal: str = ""
@@ -41,7 +41,7 @@ class Offer(Record, frozen=True, kw_only=True):
 class Step:
     """One rung of a plan, on one device; ``refused`` is the driver's code, remembered."""
 
-    choice: Choice
+    choice: Config
     shape: Shape
     device: int
     stream: int
@@ -67,9 +67,9 @@ class Step:
 class Plan:
     """The steps to try in order, and the falls that were known before the first launch."""
 
-    offers: tuple[Offer, ...]
+    offers: tuple[Candidate, ...]
     steps: list[Step] = field(default_factory=list)
-    falls: tuple[Fall, ...] = ()
+    falls: tuple[Fallback, ...] = ()
 
 
 def make(
@@ -111,7 +111,7 @@ def make(
     return plan
 
 
-def _candidates(shape: Shape) -> list[Choice]:
+def _candidates(shape: Shape) -> list[Config]:
     """Return every kernel that could run the shape on the rungs that were asked for."""
     if shape.rung == "torch":
         return []
@@ -125,7 +125,7 @@ def _candidates(shape: Shape) -> list[Choice]:
     return [choice for choice in found if choice.rung in ladder]
 
 
-def _fed(found: list[Choice], shape: Shape) -> list[Choice]:
+def _fed(found: list[Config], shape: Shape) -> list[Config]:
     """Leave out the kernels that starve, unless all do, or a rung was named."""
     if shape.rung != "auto":
         return found
@@ -133,7 +133,7 @@ def _fed(found: list[Choice], shape: Shape) -> list[Choice]:
     return fed or found
 
 
-def launch(choice: Choice, shape: Shape, device: int, stream: int) -> Launch:
+def launch(choice: Config, shape: Shape, device: int, stream: int) -> Launch:
     """Prepare the launch of a choice; one of separate CTAs has a merge to follow."""
     return Launch(
         device,
@@ -148,9 +148,9 @@ def launch(choice: Choice, shape: Shape, device: int, stream: int) -> Launch:
     )
 
 
-def _offer(choice: Choice, shape: Shape, sms: int, active: int, refusal: str) -> Offer:
+def _offer(choice: Config, shape: Shape, sms: int, active: int, refusal: str) -> Candidate:
     rows_at_once = choice.rows_at_once(active)
-    return Offer(
+    return Candidate(
         choice=choice,
         slots=rows_at_once,
         microseconds=predict(
@@ -172,7 +172,7 @@ _SMS: dict[tuple[int, int], int] = {}
 
 
 def _asked_once(
-    choice: Choice, shape: Shape, device: int, stream: int, part: int
+    choice: Config, shape: Shape, device: int, stream: int, part: int
 ) -> tuple[int, str]:
     """Return ``max_active_clusters`` and what refuses, asked once a kernel, k and partition."""
     key = _question(choice, shape, device, part)
@@ -189,7 +189,7 @@ def _asked_once(
     return _ANSWERS[key]
 
 
-def _question(choice: Choice, shape: Shape, device: int, part: int) -> tuple[Any, ...]:
+def _question(choice: Config, shape: Shape, device: int, part: int) -> tuple[Any, ...]:
     """Return what an answer depends on: neither the number of rows nor their length."""
     return (device, part, choice, shape.dtype, shape.strided, shape.wish.k)
 
@@ -203,30 +203,30 @@ def known(shape: Shape, device: int, part: int) -> bool:
     return (device, part) in _SMS and all(question in _ANSWERS for question in asked)
 
 
-def _falls(order: list[Offer]) -> tuple[Fall, ...]:
+def _falls(order: list[Candidate]) -> tuple[Fallback, ...]:
     """Return the rungs that would come before the first that fits; a rung falls once."""
-    falls: dict[str, Fall] = {}
+    falls: dict[str, Fallback] = {}
     for offer in order:
         if offer.slots:
             # Another kernel of the same rung that fits is no fall.
             falls.pop(offer.choice.rung, None)
             break
         falls.setdefault(
-            offer.choice.rung, Fall(rung=offer.choice.rung, code=0, reason=offer.refusal)
+            offer.choice.rung, Fallback(rung=offer.choice.rung, code=0, reason=offer.refusal)
         )
     return tuple(falls.values())
 
 
-def step(choice: Choice, shape: Shape, device: int, stream: int, column_stride: int = 1) -> Step:
+def step(choice: Config, shape: Shape, device: int, stream: int, column_stride: int = 1) -> Step:
     """Return a choice as a step of a plan; ``column_stride`` is in elements."""
     extra = 0 if choice.clustered else kernel.parts_bytes(shape.rows, shape.wish.k)
     return Step(choice, shape, device, stream, column_stride, parts_bytes=extra)
 
 
-def _launches(choice: Choice, shape: Shape, device: int, stream: int) -> tuple[Launch, ...]:
+def _launches(choice: Config, shape: Shape, device: int, stream: int) -> tuple[Launch, ...]:
     first = launch(choice, shape, device, stream)
     if choice.clustered:
         return (first,)
-    merge = launch(Choice(rung=choice.rung, variant=MERGE, ctas=1), shape, device, stream)
+    merge = launch(Config(rung=choice.rung, variant=MERGE, ctas=1), shape, device, stream)
     merge.set_words(k=shape.wish.k, ctas=choice.ctas)
     return first, merge

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from thorprobe.topk.contract import ArgumentError
 
 if TYPE_CHECKING:
-    from thorprobe.topk.contract import Wish
+    from thorprobe.topk.contract import SelectOptions
     from thorprobe.topk.plan import Plan
     from thorprobe.topk.request import ShapeClass
 
@@ -36,7 +36,7 @@ def kernels() -> Any:
     return kernel
 
 
-def plan_for(found: ShapeClass, asked: Wish, stream: int) -> Plan:
+def plan_for(found: ShapeClass, asked: SelectOptions, stream: int) -> Plan:
     """Return this thread's plan of a class of shapes in the stream's partition.
 
     The device's context is current. Raises ArgumentError where the device would have to be asked
@@ -46,7 +46,7 @@ def plan_for(found: ShapeClass, asked: Wish, stream: int) -> Plan:
     return plans.by_key.get(key) or add(key, asked, stream)
 
 
-def add(key: tuple[ShapeClass, int], asked: Wish, stream: int) -> Plan:
+def add(key: tuple[ShapeClass, int], asked: SelectOptions, stream: int) -> Plan:
     """Make the plan of a class in a partition, and remember it. Raises as ``plan_for`` does."""
     from thorprobe.topk import plan as making
 

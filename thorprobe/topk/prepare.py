@@ -11,7 +11,7 @@ from thorprobe.errors import CouldNotProbeError
 from thorprobe.topk import array, fallback
 from thorprobe.topk.array import TORCH, stream_reader
 from thorprobe.topk.contract import ArgumentError, whole
-from thorprobe.topk.log import Call, Fall, active
+from thorprobe.topk.log import Call, Fallback, active
 from thorprobe.topk.plans import kernels, plan_for
 from thorprobe.topk.request import Request, request
 from thorprobe.topk.select import Addresses, check_places, missing, parts, refusal, status_of
@@ -174,7 +174,7 @@ class Prepared:
         if self._call.rows:
             fallback.select(logits, lengths, self._call.asked, out)
 
-    def _tell(self, rung: str, falls: tuple[Fall, ...]) -> Call:
+    def _tell(self, rung: str, falls: tuple[Fallback, ...]) -> Call:
         call = self._call
         return Call(
             rung=rung,

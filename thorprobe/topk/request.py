@@ -11,7 +11,13 @@ from typing import NamedTuple, NoReturn
 from thorprobe.record import Record
 from thorprobe.topk import array
 from thorprobe.topk.array import TORCH, Traits, View
-from thorprobe.topk.contract import SCORE_BYTES, ArgumentError, Wish, check_rung, wish
+from thorprobe.topk.contract import (
+    SCORE_BYTES,
+    ArgumentError,
+    SelectOptions,
+    check_rung,
+    select_options,
+)
 
 _REQUESTS = 1_024
 # Remembered at a time, the latest used: a model's rows are of another length at every token.
@@ -43,7 +49,7 @@ class Request(Record, frozen=True, kw_only=True, eq=False):
     ``score_bytes``.
     """
 
-    asked: Wish
+    asked: SelectOptions
     rung: str
     logits: View
     rows: int
@@ -78,7 +84,7 @@ def request(  # noqa: PLR0917  Keywords would cost the cache a dictionary a call
 
     Raises ArgumentError, which is not remembered.
     """
-    asked = wish(k, ties, nan, ordered=ordered)
+    asked = select_options(k, ties, nan, ordered=ordered)
     check_rung(rung)
     seen = array.view(logits)
     array.check(seen, array.view(lengths))

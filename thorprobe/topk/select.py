@@ -10,7 +10,7 @@ from thorprobe.record import Record
 from thorprobe.topk import array, fallback
 from thorprobe.topk.array import TORCH, WORKSPACE_ALIGNMENT, reader, stream_reader
 from thorprobe.topk.contract import ArgumentError, whole
-from thorprobe.topk.log import Call, Fall, active
+from thorprobe.topk.log import Call, Fallback, active
 from thorprobe.topk.plans import add, kernels, plan_for
 from thorprobe.topk.plans import plans as _plans
 from thorprobe.topk.request import Request, check_workspace, request
@@ -31,7 +31,7 @@ class Explanation(Record, frozen=True, kw_only=True):
     rung: str
     why: str
     offers: tuple[str, ...] = ()
-    falls: tuple[Fall, ...] = ()
+    falls: tuple[Fallback, ...] = ()
 
 
 def select(
@@ -83,7 +83,7 @@ def select(
     if call.rows == 0:
         return out
     paths = 0 if status is None else status_of(status, call)
-    falls: tuple[Fall, ...] = ()
+    falls: tuple[Fallback, ...] = ()
     taken, device = TORCH, call.device
     if device is not None:
         try:
@@ -138,7 +138,7 @@ def explain(
         + (f"{offer.slots} rows at once, {offer.microseconds:.1f} us" if offer.slots else "refused")
         for offer in made.offers
     )
-    falls: tuple[Fall, ...] = made.falls
+    falls: tuple[Fallback, ...] = made.falls
     for step in made.steps:
         if not step.refused:
             first = step.choice
@@ -157,9 +157,9 @@ def workspace_bytes(rows: int, k: int) -> int:
     return parts_bytes(rows, k)
 
 
-def missing(error: Exception) -> Fall:
+def missing(error: Exception) -> Fallback:
     """Return the fall of all kernels where they cannot be had."""
-    return Fall(rung="kernels", code=0, reason=getattr(error, "sentence", str(error)))
+    return Fallback(rung="kernels", code=0, reason=getattr(error, "sentence", str(error)))
 
 
 Addresses = tuple[int, int, int, int]
@@ -168,7 +168,7 @@ Addresses = tuple[int, int, int, int]
 
 def _run(
     call: Request, device: int, addresses: Addresses, logits: Any, workspace: Any
-) -> tuple[str, tuple[Fall, ...]]:
+) -> tuple[str, tuple[Fallback, ...]]:
     """Launch the first rung that the device takes; return its name and the falls before it.
 
     Raises CouldNotProbeError or ImportError where there are no kernels.
@@ -216,12 +216,12 @@ def check_places(*addresses: int) -> None:
             )
 
 
-def refusal(step: Step) -> Fall:
+def refusal(step: Step) -> Fallback:
     """Return the fall of a step whose launch was refused."""
     from thorprobe.driver.context import describe
 
     told = " ".join(("the launch answered", str(step.refused), *describe(step.refused)))
-    return Fall(rung=step.choice.rung, code=step.refused, reason=told)
+    return Fallback(rung=step.choice.rung, code=step.refused, reason=told)
 
 
 def parts(size: int, call: Request, logits: Any, workspace: Any) -> tuple[Any, int]:

@@ -13,7 +13,7 @@ from thorprobe.topk.contract import (
     MAX_COLUMNS,
     ArgumentError,
     check_rung,
-    wish,
+    select_options,
 )
 from thorprobe.topk.plans import kernels, plan_for
 from thorprobe.topk.request import ShapeClass, columns_class
@@ -44,7 +44,7 @@ def warm(
     too, in every thread: those may be met first inside a capture. Returns the rung that will be
     tried first, as a tuple of one. Raises ArgumentError for what ``select`` would refuse.
     """
-    asked = wish(k, ties, nan, ordered=ordered)
+    asked = select_options(k, ties, nan, ordered=ordered)
     check_rung(rung)
     _check(rows, columns, dtype, column_stride, library)
     if rung == TORCH:

@@ -21,7 +21,7 @@ import msgspec
 
 from thorprobe.answer import Evidence
 from thorprobe.cli.measure import now
-from thorprobe.driver.torch_device import place
+from thorprobe.driver.torch_device import open_device
 from thorprobe.errors import CouldNotProbeError
 from thorprobe.qwen4exp.model import enough_memory
 from thorprobe.record import Device, Origin
@@ -202,7 +202,7 @@ def _saved(inquiry: _Inquiry, name: str, device: str | None, folder: Path) -> No
     if name in inquiry.known:
         return
     suite = inquiry.suite
-    with place(device) as where, enough_memory():
+    with open_device(device) as where, enough_memory():
         model, digest = make(name, folder / name, where, suite.seed, suite.scale)
         earlier = inquiry.models.get(name)
         if earlier is not None and earlier.weights != digest:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thorprobe.driver.torch_device import Place
+from thorprobe.driver.torch_device import TorchDevice
 from thorprobe.qwen4exp.model import Model, wrapped
 from thorprobe.qwen4exp.watch import ReferenceWatch
 from thorprobe.topk.qwen4exp import Batched, modeling, watched
@@ -36,7 +36,7 @@ class Reference:
     rows: Rows = field(default_factory=dict)
 
 
-def make(name: str, folder: Path, place: Place, seed: int, scale: float) -> tuple[Model, str]:
+def make(name: str, folder: Path, place: TorchDevice, seed: int, scale: float) -> tuple[Model, str]:
     """Build a model with random weights times ``scale``, save it, and return it with its digest.
 
     Raises CouldNotProbeError where transformers is missing or too old.
