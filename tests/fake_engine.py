@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE / "fake_vllm"), str(HERE.parent)]
+if __name__ == "__main__":  # Not where a test only reads `small` here.
+    sys.path[:0] = [str(HERE), str(HERE / "fake_vllm"), str(HERE.parent)]
 
 
 def small():
