@@ -65,6 +65,7 @@ _KINDS: dict[str, str] = {
     "bench --calibrate": "thorprobe.bench.calibration_page:KIND",
     "bench --verify": "thorprobe.bench.verify_page:KIND",
     "claims": "thorprobe.render.claims:KIND",
+    "explain": "thorprobe.explain.page:KIND",
     "inspect": "thorprobe.inspect.page:KIND",
     "model-topk": "thorprobe.qwen4exp.page:KIND",
     "model-topk --engine": "thorprobe.vllm.engine_page:KIND",

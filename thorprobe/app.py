@@ -12,6 +12,7 @@ from thorprobe.audit import command as audit
 from thorprobe.bench import command as bench
 from thorprobe.commands import arms, claims, doctor, listing, model_topk, report, scenarios, sweep
 from thorprobe.errors import EXIT_CODE_HELP, ExitCode, ThorprobeError
+from thorprobe.explain import command as explain
 from thorprobe.inspect import command as inspect
 from thorprobe.oracle import command as oracle
 
@@ -28,6 +29,7 @@ app.command("topk-arms")(arms.topk_arms)
 app.command("audit")(audit.audit)
 app.command("bench")(bench.bench)
 app.command("claims")(claims.claims)
+app.command("explain")(explain.explain)
 app.command("inspect")(inspect.inspect)
 app.command("model-topk")(model_topk.model_topk)
 app.command("oracle")(oracle.oracle)

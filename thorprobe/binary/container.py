@@ -22,6 +22,9 @@ ELF = b"\x7fELF"
 FATBIN = b"\x50\xed\x55\xba"
 """First bytes of a fatbin (its magic number 0xBA55ED50, little endian; made by nvcc 13.0)."""
 
+PTX = ".ptx"
+"""Suffix of a PTX text, which has no bytes of its own to begin with."""
+
 MAX_FILE = 8 << 30
 """Largest file opened, in bytes."""
 
@@ -106,7 +109,7 @@ def open_container(path: Path) -> Container:
             raise UsageError(f"`{path.name}` was to be inspected, but it is empty", _HINT)
         if start in _ZIP:
             return _wheel(real, status.st_size)
-        if start not in (ELF, FATBIN):
+        if start not in (ELF, FATBIN) and real.suffix != PTX:
             raise UsageError(
                 f"`{path.name}` was to be inspected, but it begins like no wheel, library, cubin "
                 "or fatbin",

@@ -33,6 +33,8 @@ _FIRST_RESERVED_SM = 90
 _ABI_SM_IN_BYTE_1 = 8
 _NEWEST_ABI = 8
 _SUFFIX_A_FLAG = 0x800
+_ABI_8_SUFFIX_A_FLAG = 0x8
+_COMPAT_SUFFIX = 0x09
 MAX_SYMBOLS, MAX_INFO, MAX_NAME, MAX_NAMES = 1 << 20, 32 << 20, 16_384, 64 << 20
 """Most symbols, bytes of attributes, bytes of a name and of all section names of a cubin. The
 largest among those of a vLLM 0.33.0 wheel: 28,844 symbols, 607,232 B, 1,857 B and 1,032,285 B."""
@@ -233,7 +235,8 @@ def _target(cubin: bytes, sections: dict[str, Any], flags: int, abi: int) -> str
             f"its ABI version is {abi}, newer than {_NEWEST_ABI}, the newest this thorprobe reads"
         )
     if abi == _ABI_SM_IN_BYTE_1:
-        plain = f"sm_{flags >> 8 & 0xFF}"
+        own = flags & _ABI_8_SUFFIX_A_FLAG or _compatible_alone(cubin, sections)
+        plain = f"sm_{flags >> 8 & 0xFF}" + ("a" if own else "")
     else:
         plain = f"sm_{flags & 0xFF}" + ("a" if flags & _SUFFIX_A_FLAG else "")
     note = _ARCH_NOTE.search(_bytes(cubin, sections, ".note.nv.tkinfo"))
@@ -243,6 +246,12 @@ def _target(cubin: bytes, sections: dict[str, Any], flags: int, abi: int) -> str
     if _number(told) != _number(plain):
         raise _MalformedError(f"its header says {plain} and its compiler's note {told}")
     return told
+
+
+def _compatible_alone(cubin: bytes, sections: dict[str, Any]) -> bool:
+    """Say whether ``.nv.compat`` is that of an `a` target (compared on NVRTC output)."""
+    told = dict(_attributes(_bytes(cubin, sections, ".nv.compat")))
+    return told.get(_COMPAT_SUFFIX, b"")[:1] == b"\1"
 
 
 def _number(target: str) -> int:

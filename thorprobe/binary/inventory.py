@@ -17,7 +17,7 @@ import msgspec
 
 from thorprobe.binary import cache as kept
 from thorprobe.binary import cubin, cuobjdump, ptx
-from thorprobe.binary.container import ELF, Binary, Container, open_container
+from thorprobe.binary.container import ELF, PTX, Binary, Container, open_container
 from thorprobe.binary.container import sha256 as file_digest
 from thorprobe.binary.records import DeviceImage, DeviceKernel, Inventory
 from thorprobe.errors import ThorprobeError, UsageError
@@ -198,7 +198,7 @@ def _told(unread: _Unread, shown: str) -> str:
 
 
 def _image(path: Path, shown: str, index: int) -> tuple[DeviceImage, tuple[DeviceKernel, ...]]:
-    if path.suffix == ".ptx":
+    if path.suffix == PTX:
         return ptx.read(path, shown, index)
     data = path.read_bytes() if path.stat().st_size <= cubin.MAX_CUBIN else b""
     target, facts = cubin.contents(data)
@@ -228,9 +228,10 @@ def _image(path: Path, shown: str, index: int) -> tuple[DeviceImage, tuple[Devic
 def _parts(binary: Binary, folder: Path, only: str = "") -> "Iterable[Path | _Unread]":
     """Yield the file of each image; it is gone once the next is asked for.
 
-    A cubin is its own part. ``only`` limits it to the cubins of one target's number.
+    A cubin and a PTX text are their own part. ``only`` limits it to the cubins of one target's
+    number.
     """
-    if _is_cubin(binary):
+    if binary.path.suffix == PTX or _is_cubin(binary):
         yield binary.path
         return
     listed = cuobjdump.listing(binary.path, binary.shown, _emptied(folder / "list"))

@@ -2,21 +2,24 @@
 """Brings recorded runs before the register of published claims."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from thorprobe.cli.measure import of_recording
 from thorprobe.errors import UsageError
-from thorprobe.judge.claim import IN_A_PART, weigh
+from thorprobe.judge.claim import IN_A_PART, weigh, weigh_reported
 from thorprobe.judge.claim_records import (
     ClaimLine,
     ClaimResult,
     ClaimsSummary,
     ClaimSubject,
+    ReportedLine,
+    ReportedResult,
     Standing,
 )
 from thorprobe.judge.kernel_name import shipped_only
 from thorprobe.plan.claim import ClaimStatus, PublishedClaim, register
+from thorprobe.plan.reported import ReportedRun, reported
 from thorprobe.record import Origin, Record
 from thorprobe.run.store import read
 from thorprobe.summary import Document
@@ -40,6 +43,7 @@ def check(stores: Sequence[Path]) -> ClaimsCheck:
     """
     results: list[ClaimResult] = []
     subjects: list[ClaimSubject] = []
+    against: list[ReportedResult] = []
     inputs: dict[str, str] = {}
     for path in stores:
         document = of_recording(read(path))
@@ -50,6 +54,7 @@ def check(stores: Sequence[Path]) -> ClaimsCheck:
             )
         subjects.append(_subject(path, document))
         results += weigh(register(), path.stem, document)
+        against += weigh_reported(reported(), path.stem, document)
         inputs[f"store {path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
     standings = {
         subject.name: {
@@ -67,11 +72,13 @@ def check(stores: Sequence[Path]) -> ClaimsCheck:
         origin=Origin.RECORDED if subjects else Origin.PUBLISHED,
         results=tuple(results),
         summary=ClaimsSummary(
-            finding=_finding(standings, subjects),
+            finding=_finding(standings, subjects, against),
             next_action=_next_action(results, subjects),
             register=tuple(_line(claim) for claim in register()),
             subjects=tuple(subjects),
             standings=standings,
+            reported=tuple(_reported_line(run) for run in reported()),
+            against_reported=tuple(against),
         ),
         inputs=inputs,
     )
@@ -103,11 +110,40 @@ def _line(claim: PublishedClaim) -> ClaimLine:
     )
 
 
-def _finding(standings: Standings, subjects: Sequence[ClaimSubject]) -> str:
+def _reported_line(run: ReportedRun) -> ReportedLine:
+    return ReportedLine(
+        id=run.id,
+        hardware=run.hardware,
+        seen=run.seen,
+        told=run.told,
+        sure=run.sure,
+        doubt=run.doubt,
+        contradicts=run.contradicts,
+    )
+
+
+def _contradictions(
+    against: Sequence[ReportedResult], subjects: Sequence[ClaimSubject]
+) -> Iterator[str]:
+    told = {run.id: run.told for run in reported()}
+    labels = {subject.name: subject.label for subject in subjects}
+    for result in against:
+        if result.standing is Standing.CONTRADICTED:
+            yield (
+                f"{labels[result.subject]} contradicts the reported run {result.run} "
+                f"({told[result.run]}): {result.observed}"
+            )
+
+
+def _finding(
+    standings: Standings,
+    subjects: Sequence[ClaimSubject],
+    against: Sequence[ReportedResult],
+) -> str:
     if not subjects:
         disputed = [c.id for c in register() if c.status is ClaimStatus.DISPUTED]
         return f"{len(register())} claims were published; disputed are {', '.join(disputed)}"
-    parts = []
+    parts = list(_contradictions(against, subjects))
     for subject in subjects:
         found = standings[subject.name]
         told = [

@@ -78,7 +78,7 @@ def _run(scenario: "Scenario", *, shown: bool, deadline_s: float) -> "list[Expec
     from thorprobe.cli.measure import measure
     from thorprobe.cli.session import progress
     from thorprobe.errors import CouldNotProbeError
-    from thorprobe.plan.scenario import check, mismatch, waive
+    from thorprobe.plan.scenario import answered_by, check, mismatch, waive
 
     try:
         answerer = _open(scenario, deadline_s)
@@ -87,6 +87,8 @@ def _run(scenario: "Scenario", *, shown: bool, deadline_s: float) -> "list[Expec
             raise
         return waive(scenario, f"no such GPU is here: {error.sentence}")
     documents: list[Document | None] = []
+    if scenario.device.profile:  # A file is compared by the name that it gives itself.
+        scenario = answered_by(scenario, answerer.device.profile)
     try:
         other = mismatch(scenario.device, answerer.device)
         if other:

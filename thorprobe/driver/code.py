@@ -8,11 +8,19 @@ LAUNCH_TIMEOUT = 702
 NOT_READY = 600
 NO_BINARY_FOR_GPU = 209
 
-MODULE_CAUSES = {NO_BINARY_FOR_GPU: "no-kernel-image", 222: "ptx-too-new", 200: "invalid-image"}
+MODULE_CAUSES = {
+    NO_BINARY_FOR_GPU: "no-kernel-image",
+    222: "ptx-too-new",
+    200: "invalid-image",
+    218: "invalid-ptx",
+    221: "ptx-compiler-missing",
+}
 CODE_NAMES = {
     1: "CUDA_ERROR_INVALID_VALUE",
     200: "CUDA_ERROR_INVALID_IMAGE",
     209: "CUDA_ERROR_NO_BINARY_FOR_GPU",
+    218: "CUDA_ERROR_INVALID_PTX",
+    221: "CUDA_ERROR_JIT_COMPILER_NOT_FOUND",
     222: "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
     700: "CUDA_ERROR_ILLEGAL_ADDRESS",
     701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",

@@ -3,17 +3,24 @@
 
 import sys
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from thorprobe.cli import options as o
-from thorprobe.errors import UsageError
+from thorprobe.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from thorprobe.inspect.load import Party, Source
     from thorprobe.record import Device, Origin
+
+
+class FailOn(StrEnum):
+    """Findings of an inspection that ``--fail-on`` turns into exit code 1."""
+
+    NO_IMAGE = "no-image"
 
 
 def inspect(
@@ -44,6 +51,10 @@ def inspect(
             "--capability", metavar="X.Y", help="Say which image this capability loads; repeat"
         ),
     ] = None,
+    fail_on: Annotated[
+        list[FailOn] | None,
+        typer.Option("--fail-on", help="Exit 1 where a device has no image of a kernel"),
+    ] = None,
     form: o.FormatOption = o.Format.TEXT,
     json: o.JsonOption = False,
     output: o.OutputOption = None,
@@ -53,10 +64,12 @@ def inspect(
 
     Targets, kernels, registers, bytes and compiled clusters; no GPU is needed, nothing is launched.
     """
+    import msgspec
+
     from thorprobe.cli.measure import now, process_age
     from thorprobe.cli.output import show_evidence
     from thorprobe.cli.session import public
-    from thorprobe.inspect.judge import summarize
+    from thorprobe.inspect.judge import judged, lacks_an_image, summarize
     from thorprobe.inspect.records import Inspection
 
     started = now()
@@ -75,11 +88,16 @@ def inspect(
         device=_device(parties),
         software=_software(sources, parties),
         inputs=_inputs(sources, parties),
-        results=tuple(outcome for party in parties for outcome in party.outcomes),
+        results=tuple(outcome for party in parties for outcome in judged(party)),
         summary=summarize(sources, parties, kernel),
         wall_s=round(process_age(), 2),
     )
+    lacking = bool(fail_on) and lacks_an_image(answer.summary.devices, sources)
+    if lacking:
+        answer = msgspec.structs.replace(answer, exit_code=int(ExitCode.EXPECTATION_FAILED))
     show_evidence([answer], o.Format.JSON if json else form, output)
+    if lacking:
+        raise typer.Exit(int(ExitCode.EXPECTATION_FAILED))
 
 
 def _ordinal(text: str | None) -> int | None:

@@ -3,7 +3,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from thorprobe.inspect.load import Load
 from thorprobe.inspect.records import DeviceAnswer, KernelRow, LoadRow
 from thorprobe.judge.catalogue import cause
 from thorprobe.judge.cause import CODE_NAMES
@@ -25,8 +24,16 @@ _WORDS = {
 }
 
 
-def finding(kernels: Sequence[KernelRow], devices: Iterable[DeviceAnswer], pattern: str) -> str:
-    """Say how many kernels there are and for what, then what each device makes of them."""
+def finding(
+    kernels: Sequence[KernelRow],
+    devices: Iterable[DeviceAnswer],
+    pattern: str,
+    unread: Sequence[str] = (),
+) -> str:
+    """Say how many kernels there are and for what, then what each device makes of them.
+
+    Where none is found, ``unread`` says what was not read and may hold some.
+    """
     names = {kernel.symbol for kernel in kernels}
     many = "1 kernel" if len(names) == 1 else f"{len(names):,} kernels"
     if not names:
@@ -35,7 +42,10 @@ def finding(kernels: Sequence[KernelRow], devices: Iterable[DeviceAnswer], patte
             if pattern
             else "no kernel with a cluster compiled in"
         )
-        return what[:1].upper() + what[1:]
+        parts = [f"{what}, of what was read", f"not read: {unread[0]}"] if unread else [what]
+        parts += [f"and {len(unread) - 1} more"] if len(unread) > 1 else []
+        told = "; ".join((*parts, *(device.finding for device in devices)))
+        return told[:1].upper() + told[1:]
     sizes = sorted({_size(k) for k in kernels} - {1})
     clusters = f" with a compiled cluster of {sizes_text(sizes)} CTAs" if sizes else ""
     if sizes and any(_size(k) == 1 for k in kernels):
@@ -46,12 +56,14 @@ def finding(kernels: Sequence[KernelRow], devices: Iterable[DeviceAnswer], patte
 
 
 def device_finding(
-    title: str, rows: Sequence[LoadRow], loads: Sequence[Load], claims: Iterable[Claim]
+    title: str, rows: Sequence[LoadRow], reason: str, claims: Iterable[Claim]
 ) -> str:
-    """Say what one device loads, and which of the clusters it launches."""
-    missing = [load for load in loads if load.entry is None]
-    if rows and len(missing) == len(rows):
-        reason = missing[0].reason
+    """Say what one device loads, and which of the clusters it launches.
+
+    ``reason`` says what it makes of all images; it counts where no kernel is listed, or none loads.
+    """
+    missing = [row for row in rows if not row.target]
+    if len(missing) == len(rows):
         return reason if title in reason else f"{title}: {reason}"
     held = [row for row in rows if row.target]
     images = ", ".join(dict.fromkeys(row.target for row in held))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from thorprobe.binary.image import meaning
+from thorprobe.binary.image import choose, meaning
 from thorprobe.driver.code import MODULE_CAUSES, NO_BINARY_FOR_GPU
 from thorprobe.inspect.finding import device_finding, finding, next_action
 from thorprobe.inspect.load import Load, Party, Source
@@ -20,6 +20,7 @@ from thorprobe.inspect.records import (
 )
 from thorprobe.judge.cause import judge, refusal
 from thorprobe.judge.kernel_name import natural
+from thorprobe.model.occupancy import most_threads
 from thorprobe.plan.policy import load as load_policy
 from thorprobe.plan.shipped import Entry, layout_of
 from thorprobe.record import Outcome, Verdict
@@ -32,8 +33,9 @@ def summarize(sources: Sequence[Source], parties: Sequence[Party], pattern: str)
     kernels = tuple(
         sorted(rows, key=lambda row: (row.file, _target_order(row.target), natural(row.name)))
     )
-    devices = tuple(_device(party, several) for party in parties)
-    remarks = [remark for one in sources for remark in one.inventory.remarks]
+    devices = tuple(_device(party, sources, several=several) for party in parties)
+    unread = [remark for one in sources for remark in one.inventory.remarks]
+    remarks = list(unread)
     remarks += [
         told
         for one in sources
@@ -41,7 +43,7 @@ def summarize(sources: Sequence[Source], parties: Sequence[Party], pattern: str)
         if (told := layout_of(entry, one.inventory)[1])
     ]
     return InspectSummary(
-        finding=finding(kernels, devices, pattern),
+        finding=finding(kernels, devices, pattern, unread),
         pattern=pattern,
         files=tuple(_file(one) for one in sources),
         targets=tuple(_targets(sources)),
@@ -115,7 +117,7 @@ def _kernel(one: Source, entry: Entry, several: bool) -> KernelRow:
         registers=kernel.registers,
         static_smem=kernel.static_smem,
         dynamic_smem=dynamic,
-        max_threads=kernel.max_threads,
+        max_threads=min(kernel.max_threads, most_threads(kernel.registers or 0)),
         required_cluster=kernel.required_cluster,
         parameter_bytes=kernel.parameter_bytes,
         stack_bytes=kernel.stack_bytes,
@@ -123,12 +125,37 @@ def _kernel(one: Source, entry: Entry, several: bool) -> KernelRow:
     )
 
 
-def _device(party: Party, several: bool) -> DeviceAnswer:
+def judged(party: Party) -> tuple[Outcome, ...]:
+    """Return what a device was asked, with verdict and cause."""
+    if party.device is None:
+        return tuple(party.outcomes)
+    return tuple(judge(outcome, party.device) for outcome in party.outcomes)
+
+
+def lacks_an_image(devices: Iterable[DeviceAnswer], sources: Sequence[Source]) -> bool:
+    """Say whether a device has no image of a kernel that is listed, or of a whole file."""
+    for device in devices:
+        if any(not row.target for row in device.kernels):
+            return True
+        held = ([i.target for i in one.inventory.images] for one in sources)
+        if any(not choose(targets, device.capability).target for targets in held):
+            return True
+    return False
+
+
+def _reason(party: Party, sources: Sequence[Source]) -> str:
+    """Say what the device loads of all images: those of the kernels listed, else of the files."""
+    held = [e.image.target for load in party.loads for e in load.source.selected]
+    held = held or [image.target for one in sources for image in one.inventory.images]
+    return choose(held, party.capability).reason
+
+
+def _device(party: Party, sources: Sequence[Source], *, several: bool) -> DeviceAnswer:
     answers: dict[str, dict[str, Outcome]] = {}
     if party.device is not None:
-        for outcome in party.outcomes:
+        for outcome in judged(party):
             claim = outcome.assumes[0] if outcome.assumes else ""
-            answers.setdefault(outcome.spec.id, {})[claim] = judge(outcome, party.device)
+            answers.setdefault(outcome.spec.id, {})[claim] = outcome
     found = [_load(load, answers, several) for load in party.loads]
     rows = tuple(sorted(found, key=lambda row: (row.file, natural(row.name))))
     device = party.device
@@ -137,7 +164,7 @@ def _device(party: Party, several: bool) -> DeviceAnswer:
         title=party.title,
         capability=party.capability,
         origin=party.origin,
-        finding=device_finding(party.title, rows, party.loads, claims),
+        finding=device_finding(party.title, rows, _reason(party, sources), claims),
         profile=device.profile if device else "",
         basis=device.basis if device else "",
         claims=claims,

@@ -8,19 +8,9 @@ any other, and the one to use when the facts fit two causes.
 """
 
 from thorprobe.errors import UsageError
-from thorprobe.record import Record, Verdict
-
-
-class Cause(Record, frozen=True):
-    """One entry: its key in the JSON contract, its number, and what a person is told."""
-
-    key: str
-    number: int
-    name: str
-    sentence: str
-    separating_test: str
-    next_action: str
-
+from thorprobe.judge.cause_entry import API, H200, Cause
+from thorprobe.judge.causes_unmeasured import UNMEASURED
+from thorprobe.record import Verdict
 
 CATALOGUE: tuple[Cause, ...] = (
     Cause(
@@ -31,6 +21,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "912 with every argument in order, max active clusters 0 and a silent driver log; "
         "a trivial kernel without shared memory is refused at the same size",
         "Use a size that launches; `thorprobe cluster-sweep` on the device measures which do",
+        (912,),
+        H200,
     ),
     Cause(
         "non-portable-not-enabled",
@@ -40,6 +32,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "912 without the opt-in; ask again with it: any other answer, or a 912 without the "
         "driver's sentence about portable sizes, is another cause",
         "Set CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED to 1 and check its return code",
+        (912,),
+        H200,
     ),
     Cause(
         "cluster-over-16",
@@ -48,6 +42,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "The cluster has more than 16 CTAs, which no device launches",
         "912 at 17 and more whatever the opt-in; max active clusters may still be above 0 there",
         "Use at most 16 CTAs",
+        (912,),
+        H200,
     ),
     Cause(
         "grid-not-divisible",
@@ -56,6 +52,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "The grid is no multiple of the cluster in every dimension",
         "912 that goes away when each grid dimension is rounded up to a multiple of the cluster's",
         "Round the grid up per dimension; the grid counts CTAs, not clusters",
+        (912,),
+        H200,
     ),
     Cause(
         "required-cluster-mismatch",
@@ -65,6 +63,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "912 that goes away when the cluster attribute is left out or equals the compiled size",
         "Launch the compiled size (`cuobjdump -elf FILE` shows it), or compile without "
         "__cluster_dims__",
+        (912,),
+        H200,
     ),
     Cause(
         "smem-over-optin",
@@ -75,6 +75,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "1 (invalid argument), not 912, at launch and already at the attribute setter; "
         "the same cluster launches without shared memory",
         "Use less dynamic shared memory, or a kernel built for this limit",
+        (1,),
+        H200,
     ),
     Cause(
         "smem-not-opted-in",
@@ -84,6 +86,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "was not raised",
         "1 (invalid argument) that goes away once MAX_DYNAMIC_SHARED_SIZE_BYTES is set",
         "Set CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES and check its return code",
+        (1,),
+        H200,
     ),
     Cause(
         "block-too-large",
@@ -92,14 +96,18 @@ CATALOGUE: tuple[Cause, ...] = (
         "The block has more threads than the device allows",
         "1 (invalid argument), judged before shared memory and cluster",
         "Use a smaller block",
+        (1,),
+        H200,
     ),
     Cause(
         "empty-grid",
         9,
         "empty grid",
-        "A grid dimension is 0, as for zero rows",
+        "A dimension of the grid or the block is 0, as for zero rows",
         "1 (invalid argument) that goes away with one row",
         "Skip the launch when there are no rows",
+        (1,),
+        H200,
     ),
     Cause(
         "cooperative-too-large",
@@ -107,7 +115,10 @@ CATALOGUE: tuple[Cause, ...] = (
         "cooperative grid too large",
         "A cooperative launch asks for more CTAs than fit on the device at once",
         "720 that goes away without the cooperative attribute or with a smaller grid",
-        "Launch at most max active clusters, or drop the cooperative attribute",
+        "Launch at most as many CTAs as are resident at once (CTAs per SM x SMs), or drop the "
+        "cooperative attribute",
+        (720,),
+        H200,
     ),
     Cause(
         "out-of-resources",
@@ -116,6 +127,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "One CTA needs more registers or threads than an SM has",
         "701, whatever the cluster size",
         "Compile with launch bounds for this block size, or use a smaller block",
+        (701,),
+        API,
     ),
     Cause(
         "no-kernel-image",
@@ -124,6 +137,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "The module holds no code for this device",
         "209 when the module is loaded: nothing was launched",
         "Build for this device's target; `cuobjdump -lelf FILE` lists the targets of a file",
+        (209,),
+        H200,
     ),
     Cause(
         "ptx-too-new",
@@ -132,6 +147,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "The module holds PTX of a newer version than the driver compiles",
         "222 when the module is loaded: nothing was launched",
         "Update the driver, or ship a cubin for this device",
+        (222,),
+        H200,
     ),
     Cause(
         "invalid-image",
@@ -140,6 +157,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "The module is no code that the driver can read",
         "200 when the module is loaded: nothing was launched",
         "Check the file: it may be truncated, or no cubin, fatbin or PTX at all",
+        (200,),
+        H200,
     ),
     Cause(
         "no-cluster-launch",
@@ -148,6 +167,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "The device does not launch clusters of any size",
         "device attribute CLUSTER_LAUNCH is 0 (compute capability below 9.0)",
         "Use a kernel without clusters",
+        (912, 801),
+        API,
     ),
     Cause(
         "cluster-ignored",
@@ -156,6 +177,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "The launch was accepted and the kernel saw another cluster size than was asked for",
         "launch code 0, and the cluster size read back in the kernel differs",
         "Check that the launch carries the cluster attribute and that numAttrs counts it",
+        (0,),
+        H200,
     ),
     Cause(
         "prior-error",
@@ -164,6 +187,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "The context already carried an error of an earlier launch, so this one was not judged",
         "the check before the launch, or the launch itself, answers the code of an earlier fault",
         "Ask again in a new process",
+        (),
+        H200,
     ),
     Cause(
         "kernel-fault",
@@ -172,6 +197,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "The launch was accepted and the kernel faulted while it ran",
         "launch code 0, and the synchronisation answers a fault such as 700 or 715",
         "Run it under compute-sanitizer; the cluster size itself was accepted",
+        (700, 714, 715, 716, 717, 718, 719),
+        H200,
     ),
     Cause(
         "hang",
@@ -180,6 +207,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "Nothing came back before the deadline, and the probe was ended from outside",
         "a longer deadline, and no other process on the GPU: a kernel that is only slow finishes",
         "Look for a barrier that some CTA never reaches, or for a GPU that is busy",
+        (702,),
+        API,
     ),
     Cause(
         "wrong-result",
@@ -188,6 +217,8 @@ CATALOGUE: tuple[Cause, ...] = (
         "The kernel ran to its end and its result is wrong",
         "the kernel's own proof, or the comparison with the oracle row by row",
         "Repeat with the same seed: a result that changes points to a race",
+        (0,),
+        H200,
     ),
     Cause(
         "could-not-run",
@@ -196,6 +227,7 @@ CATALOGUE: tuple[Cause, ...] = (
         "The probe ended without an answer, so nothing is known of the launch",
         "no launch code was recorded",
         "Read the note and the first call that failed; `thorprobe doctor` names what is missing",
+        (),
     ),
     Cause(
         "undetermined",
@@ -205,24 +237,32 @@ CATALOGUE: tuple[Cause, ...] = (
         "the driver log, max active clusters, and the same size with a trivial kernel",
         "`thorprobe cluster-sweep --format markdown` on the device shows every call and the "
         "driver's log",
+        (),
     ),
+    *UNMEASURED,
 )
 
 BY_KEY: dict[str, Cause] = {entry.key: entry for entry in CATALOGUE}
 
+_LATER = (
+    *("smem-limit-lowered", "grid-too-large", "invalid-ptx", "ptx-compiler-missing"),
+    "attribute-rejected",
+)
 REFUSALS: frozenset[str] = frozenset(
     entry.key for entry in CATALOGUE if entry.number <= BY_KEY["no-cluster-launch"].number
-) | {"undetermined"}
+) | {"undetermined", *_LATER}
 """Keys that may stand beside the verdict *refused*."""
 
 CONSISTENT: dict[Verdict, frozenset[str | None]] = {
     Verdict.LAUNCHES: frozenset({None}),
     Verdict.REFUSED: REFUSALS,
-    Verdict.WRONG: frozenset({"cluster-ignored", "wrong-result"}),
-    Verdict.FAULTS: frozenset({"kernel-fault"}),
-    Verdict.HANGS: frozenset({"hang"}),
+    Verdict.WRONG: frozenset({"cluster-ignored", "wrong-result", "body-without-code", "grid-unit"}),
+    Verdict.FAULTS: frozenset({"kernel-fault", "early-exit"}),
+    Verdict.HANGS: frozenset({"hang", "residency-exceeded"}),
     Verdict.UNDETERMINED: frozenset({"undetermined"}),
-    Verdict.NOT_PROBED: frozenset({None, "could-not-run", "prior-error"}),
+    Verdict.NOT_PROBED: frozenset(
+        {None, "could-not-run", "prior-error", "host-refused", "compile-failed"}
+    ),
 }
 """The causes that each verdict admits; every judged outcome obeys it. A launch that a device was
 only queried about is not probed for no cause: nothing went wrong."""

@@ -28,20 +28,22 @@ from thorprobe.judge.catalogue import (
     CONSISTENT,
     REFUSALS,
     SEVERITY,
-    Cause,
     cause,
 )
-from thorprobe.judge.driver_log import GRID, SHARED_MEMORY, matters, quote
+from thorprobe.judge.cause_entry import Cause
+from thorprobe.judge.cause_refused import (
+    expected_cluster,
+    failed_setter,
+    hosted_nowhere,
+    of_invalid_cluster,
+    of_invalid_value,
+)
+from thorprobe.judge.driver_log import quote
 from thorprobe.judge.query import NO_ROOM, is_query, refusing_code
 from thorprobe.plan.operator import NAMESPACE
-from thorprobe.plan.shipped_kernel import is_shipped
 from thorprobe.record import (
-    MAX_BLOCK_Z,
-    MAX_CLUSTER,
-    PORTABLE_CLUSTER,
     Device,
     DriverCall,
-    LaunchSpec,
     Origin,
     Outcome,
     Status,
@@ -74,17 +76,6 @@ _LAUNCH_CALLS = (
     f"{NAMESPACE}::",  # An operator, whose host code launches.
 )
 _LOAD_CALLS = ("cuModule", "cuLibrary", "cuKernelGetFunction")
-_CLUSTER_MISUSE = frozenset(
-    {"required-cluster-mismatch", "non-portable-not-enabled", "grid-not-divisible"}
-)
-_VALUE_MATTERS = {
-    "block-too-large": "block-too-large",
-    "smem-over-optin": SHARED_MEMORY,
-    "smem-not-opted-in": SHARED_MEMORY,
-    "empty-grid": GRID,
-}
-# Causes of code 1, in the order in which a driver judges, with the matter its log names for each.
-
 _Finding = tuple[Verdict, str | None, str]
 
 
@@ -98,16 +89,6 @@ def judge(outcome: Outcome, device: Device) -> Outcome:
     if remark and remark not in note:
         note = f"{note}; {remark}" if note else remark
     return msgspec.structs.replace(outcome, verdict=verdict, cause=key, note=note)
-
-
-def expected_cluster(spec: LaunchSpec) -> int:
-    """CTAs that the kernel should count in its own cluster, in CTAs.
-
-    Without the attribute a kernel with compiled dimensions still gets those.
-    """
-    if not spec.cluster_attribute and spec.compiled_cluster:
-        return spec.compiled_cluster
-    return spec.cluster_size
 
 
 def proven(outcome: Outcome) -> bool:
@@ -221,16 +202,25 @@ def _not_launched(outcome: Outcome, device: Device) -> _Finding | None:
     seen, spec = outcome.observed, outcome.spec
     if seen.launch_code is not None or seen.sync_code is not None:
         return None
-    if is_query(outcome) and (found := _queried(outcome, device)):
+    if found := _asked_only(outcome, device):
         return found
     if outcome.origin is not Origin.PREDICTED or outcome.status is not Status.PASS:
         failed = next((call for call in outcome.calls if call.code), None)
         return Verdict.NOT_PROBED, "could-not-run", _answered(failed, "") if failed else ""
     if not device.limits.cluster_launch and spec.cluster_attribute:
         return Verdict.REFUSED, "no-cluster-launch", ""
-    if _hosted_nowhere(outcome):
+    if hosted_nowhere(outcome):
         return _refused(INVALID_CLUSTER_SIZE, outcome, device)
     return Verdict.UNDETERMINED, "undetermined", ""
+
+
+def _asked_only(outcome: Outcome, device: Device) -> _Finding | None:
+    """Judge by the queries, or by the setter of the bytes, which refuses what a launch would."""
+    if is_query(outcome):
+        return _queried(outcome, device)
+    if outcome.spec.dynamic_smem and failed_setter(outcome, "DYNAMIC_SHARED") == INVALID_VALUE:
+        return _refused(INVALID_VALUE, outcome, device)
+    return None
 
 
 def _queried(outcome: Outcome, device: Device) -> _Finding | None:
@@ -250,7 +240,10 @@ def _synchronisation(outcome: Outcome, device: Device) -> _Finding | None:
     if not code:
         return None
     if code in FAULTS:
-        return Verdict.FAULTS, "kernel-fault", f"synchronisation answered {code}"
+        remark = f"synchronisation answered {code}"
+        if expected_cluster(outcome.spec) > 1:
+            remark += f"; candidate: {cause('early-exit').sentence}"
+        return Verdict.FAULTS, "kernel-fault", remark
     if code in {INVALID_CLUSTER_SIZE, INVALID_VALUE, *LAUNCH_CAUSES}:
         return _refused(code, outcome, device)
     remark = quote(f"synchronisation answered {code}", outcome)
@@ -290,9 +283,9 @@ _RULES: tuple[Callable[[Outcome, Device], _Finding | None], ...] = (
 def _refused(code: int, outcome: Outcome, device: Device) -> _Finding:
     """Find the cause behind a code that a launch was refused with."""
     if code == INVALID_CLUSTER_SIZE:
-        key, remark = _of_invalid_cluster(outcome, device)
+        key, remark = of_invalid_cluster(outcome, device)
     elif code == INVALID_VALUE:
-        key, remark = _of_invalid_value(outcome, device)
+        key, remark = of_invalid_value(outcome, device)
     elif code == NOT_SUPPORTED and not device.limits.cluster_launch:
         key, remark = "no-cluster-launch", ""
     elif code in LAUNCH_CAUSES:
@@ -300,97 +293,6 @@ def _refused(code: int, outcome: Outcome, device: Device) -> _Finding:
     else:
         key, remark = "undetermined", quote(f"code {code}", outcome)
     return Verdict.REFUSED, key, remark
-
-
-def _of_invalid_cluster(outcome: Outcome, device: Device) -> tuple[str, str]:
-    misuse = _cluster_misuse(outcome, device)
-    if misuse is not None:
-        return misuse, ""
-    named, unknown = matters(outcome)
-    if named or unknown:
-        return "undetermined", quote("912 for no reason in the catalogue", outcome)
-    if _hosted_nowhere(outcome):
-        return "larger-than-any-gpc", ""
-    active = outcome.observed.max_active
-    if active is None:
-        return "undetermined", "912 with every argument in order; max active clusters not known"
-    return "undetermined", f"912 although max active clusters is {active}"
-
-
-def _cluster_misuse(outcome: Outcome, device: Device) -> str | None:
-    """Name what is wrong with the cluster itself: as the driver says, else as the launch shows."""
-    spec = outcome.spec
-    size = expected_cluster(spec)
-    opted_in = spec.non_portable and not _failed_setter(outcome, "NON_PORTABLE")
-    own = spec.compiled_cluster and not is_shipped(spec.kernel)  # Shipped: asked as compiled.
-    compiled = (1, spec.compiled_cluster, 1) if own else spec.cluster
-    said = next((key for key in matters(outcome)[0] if key in _CLUSTER_MISUSE), None)
-    if said == "non-portable-not-enabled" and size <= PORTABLE_CLUSTER:
-        said = None
-    divides = all(c <= 0 or g % c == 0 for g, c in zip(spec.grid, compiled, strict=True))
-    candidates = (
-        (not device.limits.cluster_launch, "no-cluster-launch"),
-        (size > MAX_CLUSTER, "cluster-over-16"),
-        (said is not None, said),
-        (spec.cluster_attribute and spec.cluster != compiled, "required-cluster-mismatch"),
-        (size > PORTABLE_CLUSTER and not opted_in, "non-portable-not-enabled"),
-        (not divides, "grid-not-divisible"),
-    )
-    return next((key for applies, key in candidates if applies), None)
-
-
-def _of_invalid_value(outcome: Outcome, device: Device) -> tuple[str, str]:
-    """Weigh code 1, which a cluster alone never answers where clusters exist.
-
-    Where the launch shows several faults, the one that the driver's log names counts.
-    """
-    spec = outcome.spec
-    facts = _value_faults(outcome, device)
-    named, unknown = matters(outcome)
-    agreed = [fact for fact in facts if _VALUE_MATTERS[fact] in named]
-    if facts:
-        return (agreed or facts)[0], ""
-    if "block-too-large" in named:
-        return "block-too-large", ""
-    # Static shared memory counts as well and is not part of the spec.
-    if SHARED_MEMORY in named and not spec.smem_opt_in:
-        return "smem-not-opted-in", ""
-    clusters = spec.cluster_attribute and not (named or unknown)
-    if clusters and not device.limits.cluster_launch:
-        return "no-cluster-launch", ""
-    return "undetermined", quote("1 with every known argument in order", outcome)
-
-
-def _value_faults(outcome: Outcome, device: Device) -> list[str]:
-    """List what the launch itself shows to be wrong, in the order of ``_VALUE_MATTERS``."""
-    spec, limits = outcome.spec, device.limits
-    most = limits.max_threads_per_block
-    over = spec.dynamic_smem > limits.max_smem_per_block_optin
-    # The setter judges static and dynamic bytes together, the spec knows the dynamic ones.
-    over = over or (spec.dynamic_smem > 0 and _failed_setter(outcome, "DYNAMIC_SHARED"))
-    by_default = spec.dynamic_smem <= limits.max_smem_per_block
-    shown = {
-        "block-too-large": max(spec.threads, *spec.block) > most or spec.block[2] > MAX_BLOCK_Z,
-        "smem-over-optin": over,
-        "smem-not-opted-in": not over and not spec.smem_opt_in and not by_default,
-        "empty-grid": 0 in spec.grid,
-    }
-    return [key for key in _VALUE_MATTERS if shown[key]]
-
-
-def _hosted_nowhere(outcome: Outcome) -> bool:
-    """Say whether no group hosts one cluster, on the device or on every admissible map."""
-    seen = outcome.observed
-    if seen.max_active is not None:
-        return seen.max_active == 0
-    return seen.max_active_range is not None and seen.max_active_range[1] == 0
-
-
-def _failed_setter(outcome: Outcome, attribute: str) -> bool:
-    return any(
-        call.code and "SetAttribute" in call.call and attribute in f"{call.call} {call.detail}"
-        for call in outcome.calls
-    )
 
 
 def _answered(call: DriverCall, when: str) -> str:

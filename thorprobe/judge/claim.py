@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from thorprobe.judge.catalogue import cause as catalogue_cause
 from thorprobe.judge.cause import settled
-from thorprobe.judge.claim_records import ClaimResult, Standing
+from thorprobe.judge.claim_records import ClaimResult, ReportedResult, Standing
 from thorprobe.plan.claim import Predicate, PublishedClaim, Quantity
+from thorprobe.plan.reported import ReportedRun
 from thorprobe.record import MAX_CLUSTER, PORTABLE_CLUSTER, Origin, Outcome, Verdict
 from thorprobe.summary import Document, SweepSummary
 
@@ -44,6 +45,24 @@ def weigh(
 ) -> tuple[ClaimResult, ...]:
     """Hold every claim against one run; ``subject`` names it."""
     return tuple(_weigh(claim, subject, document) for claim in claims)
+
+
+def weigh_reported(
+    runs: Iterable[ReportedRun], subject: str, document: Document
+) -> tuple[ReportedResult, ...]:
+    """Hold the reported runs on such a device against one run, those it contradicts first."""
+    found = [
+        ReportedResult(
+            subject=subject,
+            run=result.claim,
+            standing=result.standing,
+            observed=result.observed,
+            reason=result.reason,
+        )
+        for result in weigh((run.as_claim() for run in runs if run.says), subject, document)
+        if result.about
+    ]
+    return tuple(sorted(found, key=lambda r: r.standing is not Standing.CONTRADICTED))
 
 
 def _weigh(claim: PublishedClaim, subject: str, document: Document) -> ClaimResult:

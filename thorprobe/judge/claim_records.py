@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from thorprobe.answer import Evidence
 from thorprobe.plan.claim import ClaimStatus
+from thorprobe.plan.reported import Sureness
 from thorprobe.record import Origin, Record
 
 
@@ -45,6 +46,28 @@ class ClaimLine(Record, frozen=True, kw_only=True):
     says: tuple[str, ...]
 
 
+class ReportedLine(Record, frozen=True, kw_only=True):
+    """One reported run, in words. ``told`` is its source with a day, ``doubt`` why it is less sure."""
+
+    id: str
+    hardware: str
+    seen: str
+    told: str
+    sure: Sureness
+    doubt: str = ""
+    contradicts: tuple[str, ...] = ()
+
+
+class ReportedResult(Record, frozen=True, kw_only=True):
+    """A reported run on such a device, and how one measurement stands to it."""
+
+    subject: str
+    run: str
+    standing: Standing
+    observed: str = ""
+    reason: str = ""
+
+
 class ClaimSubject(Record, frozen=True, kw_only=True):
     """A run that claims are held against, and where its answers come from."""
 
@@ -54,13 +77,18 @@ class ClaimSubject(Record, frozen=True, kw_only=True):
 
 
 class ClaimsSummary(Record, tag="claims", tag_field="kind", frozen=True, kw_only=True):
-    """The register, and the ids by standing of each run that it was held against."""
+    """The register, and the ids by standing of each run that it was held against.
+
+    ``reported`` lists what others ran, ``against_reported`` how each run stands to it.
+    """
 
     finding: str
     next_action: str = ""
     register: tuple[ClaimLine, ...]
     subjects: tuple[ClaimSubject, ...] = ()
     standings: dict[str, dict[Standing, tuple[str, ...]]]
+    reported: tuple[ReportedLine, ...] = ()
+    against_reported: tuple[ReportedResult, ...] = ()
 
 
 Claims = Evidence[ClaimResult, ClaimsSummary]

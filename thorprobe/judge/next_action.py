@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 
 from thorprobe.judge.catalogue import FAILING, SEVERITY, cause
-from thorprobe.judge.cause import settled
+from thorprobe.judge.cause import expected_cluster, settled
 from thorprobe.record import Outcome
 
 _BY_DESIGN = "non-portable-not-enabled"
@@ -16,7 +16,9 @@ def next_action(outcomes: Iterable[Outcome]) -> str:
     Of causes that are equally bad the one of the smallest cluster counts: it limits most. A size
     asked without the opt-in that it needs is refused by design and counts for nothing.
     """
-    failed = [o for o in outcomes if settled(o) in FAILING and o.cause not in (None, _BY_DESIGN)]
+    told = tuple(outcomes)
+    failed = [o for o in told if settled(o) in FAILING and o.cause not in (None, _BY_DESIGN)]
+    failed = failed or [o for o in told if o.cause == "prior-error"]
     if not failed:
         return ""
     worst = max(failed, key=_rank)
@@ -26,7 +28,15 @@ def next_action(outcomes: Iterable[Outcome]) -> str:
             f"No flag mends it: launch at most {potential} CTAs a cluster here, and let "
             "cuOccupancyMaxActiveClusters choose, not the compute capability"
         )
-    return cause(worst.cause or "undetermined").next_action
+    entry = cause(worst.cause or "undetermined")
+    clustered = expected_cluster(worst.spec) > 1
+    if entry.key == "cooperative-too-large" and clustered and worst.observed.max_active:
+        most = worst.observed.max_active * expected_cluster(worst.spec)
+        return f"Launch at most {most:,} CTAs of this cluster, or drop the cooperative attribute"
+    if entry.key == "kernel-fault" and clustered:
+        early = cause("early-exit").next_action
+        return f"{entry.next_action}. A candidate is a CTA that left early: {early.lower()}"
+    return entry.next_action
 
 
 def _rank(outcome: Outcome) -> tuple[int, int, int]:

@@ -45,6 +45,20 @@ def cluster_ctas_per_sm(blocks: int, max_cluster_ctas: int) -> int:
     return min(blocks, max_cluster_ctas)
 
 
+def fits_registers(registers: int, threads: int, registers_per_sm: int) -> bool:
+    """Say whether one CTA of ``threads`` threads has its registers on an SM."""
+    return _by_registers(registers, threads, registers_per_sm) > 0
+
+
+def most_threads(registers: int, most: int = 1_024, registers_per_sm: int = 65_536) -> int:
+    """Return the most threads of one CTA whose registers an SM holds, in whole warps.
+
+    Every SM since cc 3.0 but that of 3.7 has 65,536 registers (CUDA programming guide).
+    """
+    sizes = range(most // WARP * WARP, 0, -WARP)
+    return next((size for size in sizes if fits_registers(registers, size, registers_per_sm)), 0)
+
+
 def _by_shared_memory(user_smem: int, limits: Limits) -> int:
     block = round_up(user_smem, SMEM_UNIT) + limits.reserved_smem_per_block
     return limits.max_smem_per_sm // block if block else limits.max_blocks_per_sm

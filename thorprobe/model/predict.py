@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a driver would answer to one launch: a pure function of limits, kernel facts and maps.
 
-The order of judgement and the codes are those of an H200 (driver 580, measured 2026-11-30): block
-and grid, then shared memory, then the cluster's own dimensions, then whether any group hosts it.
+What is refused for the launch's own sake stands in ``launch_rules``, for outcomes as well; here it
+is held against every GPC map that the device may have.
 What the queries answer after code 1 was not measured and stays None. Documented, not measured: 701
 for too many registers, code 1 for grid limits and launch bounds, and 912 before 720.
 """
 
 from thorprobe.binary.cubin import KernelFacts
 from thorprobe.model.gpc_maps import Admissible
+from thorprobe.model.launch_facts import of_launch
+from thorprobe.model.launch_rules import RULES, holding
 from thorprobe.model.occupancy import cluster_ctas_per_sm, ctas_per_sm
 from thorprobe.record import (
-    MAX_BLOCK_Z,
     MAX_CLUSTER,
     PORTABLE_CLUSTER,
     DriverCall,
@@ -44,9 +45,6 @@ CODES = {
 }
 """Name and sentence of every code the model answers, as the driver spells them."""
 
-MAX_GRID = (2**31 - 1, 65_535, 65_535)
-"""Largest grid dimensions (CUDA programming guide, compute capabilities)."""
-
 _Range = tuple[int, int]
 
 
@@ -58,21 +56,23 @@ def predict(
     Where the maps differ a field is None, and ``max_active_range`` has the least and the greatest
     max_active. Nothing runs, so ``sync_code`` and what the kernel reports stay None.
     """
-    if _invalid_value(spec, facts, limits):
+    asked = of_launch(spec, limits, facts)
+    if next(holding(asked, INVALID_VALUE), None):
         return Observed(launch_code=INVALID_VALUE)
     dims = effective_cluster(spec, facts)
     size = dims[0] * dims[1] * dims[2]
     if size > 1 and not limits.cluster_launch:
         return Observed()
-    if _misconfigured(spec, facts, dims):
+    if any(rule.queries and rule.holds(asked) for rule in RULES):
         return Observed(
             max_potential_code=INVALID_CLUSTER_SIZE,
             max_active_code=INVALID_CLUSTER_SIZE,
             launch_code=INVALID_CLUSTER_SIZE,
         )
     blocks = ctas_per_sm(facts, spec.threads, spec.dynamic_smem, limits)
-    if blocks == 0:
-        return Observed(launch_code=OUT_OF_RESOURCES)
+    if blocks == 0 or next(holding(asked, OUT_OF_RESOURCES), None):
+        over = size > MAX_CLUSTER  # Which of the two is judged first was not measured.
+        return Observed(launch_code=INVALID_CLUSTER_SIZE if over else OUT_OF_RESOURCES)
     active = maps.hosted(size, cluster_ctas_per_sm(blocks, max_cluster_ctas))
     potential = maps.largest(MAX_CLUSTER if spec.non_portable else PORTABLE_CLUSTER)
     several = maps.known is None
@@ -139,29 +139,6 @@ def effective_cluster(spec: LaunchSpec, facts: KernelFacts) -> tuple[int, int, i
 def over_opt_in(dynamic_smem: int, facts: KernelFacts, limits: Limits) -> bool:
     """Say whether static and dynamic bytes exceed what a block may have with the opt-in."""
     return dynamic_smem + facts.static_smem > limits.max_smem_per_block_optin
-
-
-def _invalid_value(spec: LaunchSpec, facts: KernelFacts, limits: Limits) -> bool:
-    """Block, grid or shared memory out of bounds: answered before any look at the cluster."""
-    most = min(limits.max_threads_per_block, facts.max_threads)
-    if not 0 < spec.threads <= most or spec.block[2] > MAX_BLOCK_Z:
-        return True
-    if any(not 0 < asked <= top for asked, top in zip(spec.grid, MAX_GRID, strict=True)):
-        return True
-    if over_opt_in(spec.dynamic_smem, facts, limits):
-        return True
-    total = spec.dynamic_smem + facts.static_smem
-    return not spec.smem_opt_in and bool(spec.dynamic_smem) and total > limits.max_smem_per_block
-
-
-def _misconfigured(spec: LaunchSpec, facts: KernelFacts, dims: tuple[int, int, int]) -> bool:
-    """Say whether the cluster is refused whatever the device, by both queries as well."""
-    required = facts.required_cluster
-    if required is not None and dims != required:
-        return True
-    if dims[0] * dims[1] * dims[2] > PORTABLE_CLUSTER and not spec.non_portable:
-        return True
-    return any(side <= 0 or grid % side for grid, side in zip(spec.grid, dims, strict=True))
 
 
 def _launch_code(spec: LaunchSpec, size: int, active: _Range, plain_capacity: int) -> int | None:

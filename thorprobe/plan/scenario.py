@@ -230,12 +230,31 @@ def load(path_or_name: str) -> Scenario:
             "a scenario is a short TOML file; scenarios/ has examples",
         )
     try:
-        return msgspec.toml.decode(raw, type=Scenario)
+        return _from(Path(path_or_name).parent, msgspec.toml.decode(raw, type=Scenario))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"Scenario file {path_or_name} does not fit the schema: {error}",
             "scenarios/ has examples",
         ) from error
+
+
+def is_file(profile: str) -> bool:
+    """Say whether a profile is named by the path of its file."""
+    return profile.endswith(".toml") or "/" in profile or "\\" in profile
+
+
+def _from(folder: Path, scenario: Scenario) -> Scenario:
+    """Take the path of a profile file from the scenario's own folder."""
+    profile = scenario.device.profile
+    if not is_file(profile) or Path(profile).is_absolute():
+        return scenario
+    return answered_by(scenario, f"{folder}/{profile}")
+
+
+def answered_by(scenario: Scenario, profile: str) -> Scenario:
+    """Return the scenario with its profile named so: by path, or by the name that the file has."""
+    device = msgspec.structs.replace(scenario.device, profile=profile)
+    return msgspec.structs.replace(scenario, device=device)
 
 
 def mismatch(wanted_device: ScenarioDevice, device: Device) -> str:

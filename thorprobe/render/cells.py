@@ -14,6 +14,7 @@ HANG = "hang"
 WAIVED = "n/a"
 ERROR = "err"
 UNKNOWN = "?"
+PRIOR = "prior"
 NOT_ASKED = "-"
 QUERY_REFUSED = "x"
 
@@ -28,6 +29,7 @@ MEANINGS = {
     WAIVED: "waived: cannot apply here",
     ERROR: "the probe itself failed or was lost: nothing is known of the launch",
     UNKNOWN: "undetermined: the facts at hand do not decide it",
+    PRIOR: "not judged: the context already carried an error of an earlier launch",
     NOT_ASKED: "not asked, or no answer",
     QUERY_REFUSED: "the query itself was refused",
 }
@@ -54,7 +56,9 @@ def active(outcome: Outcome | None) -> str:
     """Return the answer of cuOccupancyMaxActiveClusters in clusters, or its range, as a word."""
     if outcome is None:
         return NOT_ASKED
-    seen = outcome.observed
+    seen, spec = outcome.observed, outcome.spec
+    if spec.cooperative and not (spec.cluster_attribute or spec.compiled_cluster):
+        return NOT_ASKED  # A launch without a cluster has no clusters to be resident.
     if seen.max_active is None and seen.max_active_range is not None:
         least, most = seen.max_active_range
         return str(least) if least == most else f"{least}-{most}"
@@ -74,7 +78,8 @@ def launch(outcome: Outcome | None) -> str:
         # Without a synchronisation no kernel ran, whatever the document says of its origin.
         return PREDICTED if outcome.observed.sync_code is None else RAN
     if outcome.verdict is Verdict.NOT_PROBED:
-        return _BY_STATUS.get(outcome.status, ERROR)
+        prior = outcome.cause == "prior-error"
+        return PRIOR if prior else _BY_STATUS.get(outcome.status, ERROR)
     return _BY_VERDICT[outcome.verdict]
 
 

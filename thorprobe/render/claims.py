@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from thorprobe.answer import Kind
-from thorprobe.judge.claim_records import ClaimLine, ClaimResult, Claims
+from thorprobe.judge.claim_records import ClaimLine, ClaimResult, Claims, ReportedLine
 from thorprobe.render.sheet import Section, Sheet
 from thorprobe.render.table import Column, Table, counted
 
@@ -56,7 +56,30 @@ def _sections(answer: Claims) -> Iterator[Section]:
         )
     if shared:
         yield Section(heading=_OTHERS, paragraphs=(shared,))
+    if answer.summary.against_reported:
+        yield Section(heading="Against what others ran", table=_against(answer))
     yield Section(heading="Register", pairs=tuple((n, _line(c)) for n, c in lines.items()))
+    if answer.summary.reported:
+        runs = answer.summary.reported
+        yield Section(heading="Reported runs", pairs=tuple((r.id, _ran(r)) for r in runs))
+
+
+def _against(answer: Claims) -> Table:
+    headings = ("run", "reported run", "this run", "because")
+    return Table(
+        title="",
+        columns=tuple(Column((text,), numeric=False) for text in headings),
+        rows=tuple(
+            ((r.subject,), (r.run,), (r.standing.value,), (r.observed or r.reason,))
+            for r in answer.summary.against_reported
+        ),
+    )
+
+
+def _ran(run: ReportedLine) -> str:
+    doubt = f": {run.doubt}" if run.doubt else ""
+    speaks = f"; speaks against {', '.join(run.contradicts)}" if run.contradicts else ""
+    return f"{run.hardware}: {run.seen} ({run.told}; sureness {run.sure.value}{doubt}){speaks}"
 
 
 def _weighed(results: list[ClaimResult], lines: dict[str, ClaimLine]) -> Table:
@@ -88,6 +111,8 @@ def _line(claim: ClaimLine) -> str:
 def _legend(answer: Claims) -> Iterator[tuple[str, str]]:
     shown = {claim.status.value for claim in answer.summary.register}
     yield from ((word, meaning) for word, meaning in _STATUSES.items() if word in shown)
+    if answer.summary.reported:
+        yield "reported run", "seen on a device by others, with a source; no measurement of ours"
     if answer.summary.subjects:
         yield "left open", "not asked in this run, or this run cannot say it of the whole device"
 

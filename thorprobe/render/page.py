@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from thorprobe.judge.kernel_name import shipped_only
 from thorprobe.record import Device, Origin, Status
-from thorprobe.render import arms, claim_remarks, shipped, sweep
+from thorprobe.render import arms, claim_remarks, observed, shipped, sweep
 from thorprobe.render import operator as operator_page
 from thorprobe.render.escape import plain
 from thorprobe.render.legend import legend
@@ -62,6 +62,7 @@ def page(document: Document) -> Page:
         remarks.append(("GPC map", sweep.gpc_map(document, summary)))
         remarks += claim_remarks.remarks(document)
         kind = f"Cluster sweep{_of_shipped(document)}"
+    remarks += observed.remarks(document)
     return Page(
         kind=kind,
         device=device_line(document),
