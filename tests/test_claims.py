@@ -319,7 +319,8 @@ def test_the_page_of_a_run_says_what_it_means_for_the_claims():
     assert "Published claims contradicted" in render_text(THOR)
     assert "Published claims confirmed" in render(THOR)
     assert remarks(H200) == []
-    assert remarks(of_recording(read(REPORTS / "thor-predicted.jsonl"))) == []
+    predicted = remarks(of_recording(read(REPORTS / "thor-predicted.jsonl")))
+    assert not any("claims" in label for label, _ in predicted)
 
 
 def test_a_run_of_shipped_kernels_counts_where_it_says_something_of_the_cluster():

@@ -73,6 +73,10 @@ def test_everything_that_a_command_reads_is_in_the_wheel(unpacked):
         ROOT / "thorprobe" / "plan" / "policies": (package / "plan" / "policies", "*.toml"),
         ROOT / "thorprobe" / "plan" / "gates": (package / "plan" / "gates", "*.toml"),
         ROOT / "thorprobe" / "plan" / "claims": (package / "plan" / "claims", "*.toml"),
+        ROOT / "thorprobe" / "plan" / "reported_runs": (
+            package / "plan" / "reported_runs",
+            "*.toml",
+        ),
         ROOT / "thorprobe" / "audit" / "recorded": (package / "audit" / "recorded", "*.toml"),
         ROOT / "thorprobe": (package, "**/*.py"),
     }

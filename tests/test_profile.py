@@ -131,3 +131,16 @@ def test_a_layout_can_be_taken_out() -> None:
     assert bare.admissible().count == 42
     assert "no published layout" in bare.device().basis
     assert bare.device().claims == profile.load("thor").device().claims
+
+
+def test_a_thor_of_14_sms_refuses_what_the_larger_one_refuses():
+    """It differs from the AGX Thor in its SMs alone, and 16 fits no group of any layout."""
+    small, large = (profile.load(name) for name in ("thor-14-sms", "thor"))
+    assert (small.sms.value, large.sms.value) == (14, 20)
+    assert small.limits == large.limits
+    assert small.layout == large.layout
+    maps = small.admissible()
+    assert maps.exists
+    assert maps.hosted(16) == (0, 0)
+    assert maps.hosted(2) == (7, 7)
+    assert large.admissible().hosted(16) == (0, 0)

@@ -47,7 +47,7 @@ class ClaimLine(Record, frozen=True, kw_only=True):
 
 
 class ReportedLine(Record, frozen=True, kw_only=True):
-    """One reported run, in words. ``told`` is its source with a day, ``doubt`` why it is less sure."""
+    """One reported run, in words. ``told`` is its source with a day, ``doubt`` why it may err."""
 
     id: str
     hardware: str

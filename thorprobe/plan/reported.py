@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public runs on named hardware that others made, as data: *reported*, between measured and claimed.
+"""Public runs of others on named hardware, as data: *reported*, between measured and claimed.
 
 A claim says what somebody wrote; a reported run says what somebody's device did, with the source
 and how sure it is. Neither makes a measurement, and a measurement that differs wins.
@@ -12,12 +12,14 @@ from typing import Annotated
 import msgspec
 
 from thorprobe.errors import UsageError
-from thorprobe.plan.claim import ClaimStatus, Matcher, Predicate, PublishedClaim
+from thorprobe.plan.claim import ClaimStatus, Matcher, Predicate, PublishedClaim, register
 from thorprobe.plan.datafile import Folder
 from thorprobe.record import Record
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
 Day = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+
+_REINSTALL = "reinstall thorprobe"
 
 _FOLDER = Folder("Reported runs", "plan", "reported_runs")
 
@@ -35,6 +37,7 @@ class ReportedRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     ``date`` is of the run or of what told it, empty where the source gives none; ``read`` is the
     day on which the source was read. ``doubt`` says why ``sure`` is less than high.
+    ``contradicts`` names claims of the register that the run speaks against.
     """
 
     id: Text
@@ -78,9 +81,15 @@ class _File(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @cache
 def reported() -> tuple[ReportedRun, ...]:
-    """Return every reported run, by file and in the files' order. Ids are unique."""
+    """Return every reported run, by file and in the files' order.
+
+    An id is of one run alone and of no claim, and what a run contradicts is a claim.
+    """
     found = [run for name in _FOLDER.names() for run in _FOLDER.load(name, _File).runs]
+    claims = {claim.id for claim in register()}
     ids = [run.id for run in found]
-    if len(set(ids)) != len(ids):
-        raise UsageError("two reported runs have one id", "reinstall thorprobe")
+    if len({*ids, *claims}) != len(ids) + len(claims):
+        raise UsageError("two reported runs, or a run and a claim, have one id", _REINSTALL)
+    if not claims.issuperset(name for run in found for name in run.contradicts):
+        raise UsageError("a reported run contradicts a claim that is not there", _REINSTALL)
     return tuple(found)
