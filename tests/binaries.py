@@ -84,3 +84,25 @@ def wheel(
             f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n",
         )
     return path
+
+
+_LIVE = 140
+# Values that are all alive at the barrier: more registers than 1,024 threads can have.
+HUNGRY = f"""extern "C" __global__ void hungry(float *p) {{
+  float kept[{_LIVE}];
+#pragma unroll
+  for (int i = 0; i < {_LIVE}; ++i) kept[i] = p[i * 1024 + threadIdx.x];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < {_LIVE}; ++i) p[i * 2048 + threadIdx.x] = kept[i];
+}}"""
+
+
+def hungry_cubin():
+    """Compile a kernel `hungry` for sm_120, without a cluster, that wants over 128 registers."""
+    return shipped_cubin("sm_120", HUNGRY)
+
+
+def most_threads(registers):
+    """Return the most threads of a CTA: a warp takes registers in eights a thread, of 65,536."""
+    return 65_536 // (-(-registers // 8) * 8 * 32) * 32

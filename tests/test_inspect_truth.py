@@ -5,25 +5,14 @@ import json
 
 import pytest
 
-from binaries import shipped_cubin, wheel
+from binaries import hungry_cubin, most_threads, shipped_cubin, wheel
 from thorprobe.binary import cubin as cubins
-
-_LIVE = 140
-# Values that are all alive at the barrier: more registers than 1,024 threads can have.
-HUNGRY = f"""extern "C" __global__ void hungry(float *p) {{
-  float kept[{_LIVE}];
-#pragma unroll
-  for (int i = 0; i < {_LIVE}; ++i) kept[i] = p[i * 1024 + threadIdx.x];
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < {_LIVE}; ++i) p[i * 2048 + threadIdx.x] = kept[i];
-}}"""
 
 
 @pytest.fixture(scope="module")
 def hungry():
     """Compile a kernel without a cluster that wants many registers."""
-    return shipped_cubin("sm_120", HUNGRY)
+    return hungry_cubin()
 
 
 @pytest.fixture
@@ -66,8 +55,7 @@ def test_most_threads_are_those_whose_registers_fit(main, file):
     """A warp takes registers in eights a thread, of 65,536: 156 a thread leave 384 threads."""
     (kernel,) = _summary(main, file, "--kernel", "*")["kernels"]
     assert kernel["registers"] > 128
-    a_warp = -(-kernel["registers"] // 8) * 8 * 32
-    assert kernel["max_threads"] == 65_536 // a_warp * 32 < 512
+    assert kernel["max_threads"] == most_threads(kernel["registers"]) < 512
 
 
 def test_a_file_without_a_compiled_cluster_still_says_what_loads(main, file):

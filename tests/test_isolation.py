@@ -35,6 +35,8 @@ COMMANDS = (
     ("bench",),
     ("model-topk", "--tiny", "--device", "cpu", "--context", "60", "--decode-tokens", "2"),
     ("oracle", "."),
+    ("explain", "clusters.fatbin"),
+    ("explain", "cluster misconfiguration", "--profile", "thor", "--cluster", "16"),
     ("run",),
     ("report", "clusters.fatbin"),
     ("list", "profiles"),

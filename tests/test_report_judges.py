@@ -10,6 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from binaries import hungry_cubin, most_threads
+from thorprobe.binary import cubin as cubins
+
 LAUNCHES = Path(__file__).parent / "data/launches"
 RIGHT = {
     "limit_lowered": "smem-limit-lowered",
@@ -49,14 +52,16 @@ def test_a_fault_inside_a_cluster_names_early_exit(main):
     assert explained["summary"]["candidates"] == ["early-exit"]
 
 
-def test_a_kernel_of_a_cubin_with_its_block(main):
-    """156 registers a thread: at most 384 threads, read in the cubin itself."""
-    cubin = LAUNCHES / "registers_156.cubin"
+def test_a_kernel_of_a_cubin_with_its_block(main, tmp_path):
+    """Registers are read in the cubin itself, and leave fewer threads than the block has."""
+    cubin = tmp_path / "hungry.cubin"
+    cubin.write_bytes(hungry_cubin())
+    (found,) = cubins.contents(cubin.read_bytes())[1]
     for words in ((cubin,), ("--cubin", cubin)):
         told = main("explain", *words, "--block", "1024", "--json")
         summary = json.loads(told.out)["summary"]
         assert summary["cause"] == "out-of-resources"
-        assert "384" in summary["finding"]
+        assert str(most_threads(found.registers)) in summary["finding"]
     assert main("explain", cubin, "--kernel", "nope", "--block", "1024").code == 2
 
 
